@@ -1,0 +1,1 @@
+"""Who else hears of an event?"""

@@ -1,0 +1,60 @@
+"""What does an operator read, one line a run?
+
+structlog to stderr. Everything that a hook could have written is escaped, so that no control
+character reaches a terminal and no hook can forge a line.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import structlog
+
+from executor.outcome import Status
+from executor.record import Record
+
+_QUIET = {Status.OK}
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """One line, safe for a terminal: control and format characters escaped, cut at ``limit``."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut
+    )
+
+
+class Log:
+    """A Sink that writes the canonical line of each run."""
+
+    def __init__(self) -> None:
+        self._logger: Any = structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.KeyValueRenderer(
+                    key_order=["timestamp", "level", "event"], sort_keys=False
+                ),
+            ],
+        )
+
+    def append(self, record: Record) -> None:
+        outcome = record.outcome
+        write = self._logger.info if outcome.status in _QUIET else self._logger.warning
+        write(
+            "run",
+            hook=printable(record.hook),
+            on=record.event,
+            session=printable(record.session_id),
+            sandbox=record.sandbox,
+            status=outcome.status.value,
+            cause=outcome.cause.value,
+            exit_code=outcome.exit_code,
+            duration_ms=round(outcome.duration_seconds * 1000, 1),
+            reason=None if outcome.reason is None else printable(outcome.reason),
+        )
+
+    def warning(self, message: str, **details: object) -> None:
+        self._logger.warning(printable(message), **details)

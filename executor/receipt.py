@@ -1,0 +1,67 @@
+"""What does the emitter of an event hold in its hand?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from executor.events import Event
+from executor.record import Record
+
+
+@dataclass(slots=True)
+class Receipt:
+    """Returned at once by ``emit``.
+
+    ``accepted`` is false where the event as a whole was dropped, ``reason`` then says why.
+    ``topic``/``published`` tell of the bus. ``records`` fills up while hooks end, in configured
+    order; ``wait`` ends when all have.
+    """
+
+    event: Event
+    topic: str
+    published: bool = False
+    accepted: bool = True
+    reason: str | None = None
+    records: list[Record | None] = field(default_factory=list)
+    _left: int = 0
+    _done: anyio.Event | None = None
+
+    def expect(self, runs: int) -> None:
+        """Make room for this many runs (the dispatcher's side)."""
+        self.records = [None] * runs
+        self._left = runs
+
+    def keep(self, position: int, record: Record) -> None:
+        """One run ended (the dispatcher's side, in the event loop)."""
+        self.records[position] = record
+        self._left -= 1
+        if self._left == 0 and self._done is not None:
+            self._done.set()
+
+    async def wait(self) -> Sequence[Record]:
+        """Until every hook of this event ended; their records in configured order."""
+        if self._left and self._done is None:
+            self._done = anyio.Event()
+        if self._left and self._done is not None:
+            await self._done.wait()
+        return tuple(record for record in self.records if record is not None)
+
+    def as_json(self) -> dict[str, object]:
+        """What ``emit --json`` prints (SPEC section 10)."""
+        event = self.event
+        answer: dict[str, object] = {
+            "event": {
+                "event": event.name,
+                "timestamp": event.timestamp,
+                "session_id": event.session_id,
+                "payload": dict(event.payload),
+            },
+            "bus": {"topic": self.topic, "published": self.published},
+            "runs": [record.as_run() for record in self.records if record is not None],
+        }
+        if not self.accepted:
+            answer["dropped"] = self.reason
+        return answer

@@ -1,0 +1,268 @@
+"""What is there, really?
+
+The one look at the disk for a run: every path of an action and of its policy is opened by
+descriptor, without a race, and handed on as values (real path, device, inode, digest). Rules about
+*words* live in ``admission`` and ``policy``; here they are asked again about real paths, since a
+symlink can make an innocent word lead anywhere. The cell looks a last time, from inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from executor.admission import PROTECTED_NAMES
+from executor.beneath import open_beneath, open_plain, real_path
+from executor.errors import InvalidConfig
+from executor.hooks import Action
+from executor.identity import may
+from executor.job import Mount
+from executor.outcome import Cause, Outcome, error
+from executor.plan import Files, Identity, belongs_to_root
+from executor.policy import Policy, grant_fault
+from executor.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
+
+HIDDEN_WORKSPACE_CWD = "/tmp"  # noqa: S108  (inside the sandbox: its private tmpfs)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The workspace, opened once: the boundary comes from here, never from a request."""
+
+    path: str
+    descriptor: int
+    device: int
+    inode: int
+
+    @property
+    def status(self) -> os.stat_result:
+        return os.fstat(self.descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def open_workspace(directory: str | Path) -> Workspace:
+    """Open a workspace directory. Raises InvalidConfig where there is none, or where its own
+    path could not be shown to a hook."""
+    try:
+        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise InvalidConfig(f"the workspace {directory}: {failure.strerror}") from failure
+    path = real_path(descriptor)
+    fault = grant_fault(path, workspace="", protected=())
+    if fault is not None:
+        os.close(descriptor)
+        raise InvalidConfig(f"the workspace {path}: {fault}")
+    status = os.fstat(descriptor)
+    return Workspace(path, descriptor, status.st_dev, status.st_ino)
+
+
+class Resolver:
+    """Looks things up for one snapshot of the configuration; safe to call from threads.
+
+    ``protected`` are absolute paths that no writable grant may hold or lie below: the
+    configuration, the state directory and every hook's command.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        store: Store,
+        identity: Identity,
+        *,
+        protected: Sequence[str] = (),
+        private: Sequence[str] = (),
+    ) -> None:
+        self._workspace = workspace
+        self._store = store
+        self._identity = identity
+        self._private = tuple(private)
+        self._protected = (
+            *(os.path.join(workspace.path, name) for name in PROTECTED_NAMES),
+            *protected,
+            *private,
+        )
+
+    def files(self, action: Action, policy: Policy) -> Files:
+        """Everything of one hook that lives on the disk; faults are values. Never raises OSError."""
+        mounts: dict[str, Mount] = {}
+        faults: list[str] = []
+        shown = policy.filesystem.workspace != "none"
+        if shown:
+            workspace = self._workspace
+            mounts[workspace.path] = Mount(
+                workspace.path, workspace.path, workspace.device, workspace.inode, directory=True
+            )
+        for path in policy.filesystem.read:
+            self._grant(self._absolute(path), mounts, faults, writable=False, policy=policy.name)
+        for path in policy.filesystem.write:
+            self._grant(self._absolute(path), mounts, faults, writable=True, policy=policy.name)
+        cwd = self._cwd(action.cwd, mounts, faults, shown=shown)
+        command = self._command(action.command, mounts, faults, shown=shown)
+        ordered = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
+        return replace(command, mounts=ordered, cwd=cwd, faults=tuple(faults))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self._workspace.path, path))
+
+    def _grant(
+        self, path: str, mounts: dict[str, Mount], faults: list[str], *, writable: bool, policy: str
+    ) -> None:
+        key = "filesystem.write" if writable else "filesystem.read"
+        where = f'policy "{policy}": {key} {path}'
+        flags = os.O_PATH | (os.O_DIRECTORY if writable else 0)
+        try:
+            with _opened(open_plain, path, flags) as descriptor:
+                real = real_path(descriptor)
+                status = os.fstat(descriptor)
+                fault = self._grant_fault(path, real, descriptor, writable=writable)
+        except FileNotFoundError:
+            faults.append(f"{where} does not exist; create it: {self._creation(path)}")
+            return
+        except NotADirectoryError:
+            faults.append(f"{where} is not a directory; only directories can be granted writable")
+            return
+        except OSError as failure:
+            faults.append(f"{where}: {failure.strerror}")
+            return
+        if fault is not None:
+            faults.append(f"{where}: {fault}")
+            return
+        mounts[path] = Mount(
+            real,
+            path,
+            status.st_dev,
+            status.st_ino,
+            directory=stat.S_ISDIR(status.st_mode),
+            writable=writable,
+        )
+
+    def _grant_fault(
+        self, path: str, real: str, descriptor: int, *, writable: bool
+    ) -> str | None:
+        """Why an existing path cannot be granted: by its words, by its real place, by what it is."""
+        protected = self._protected if writable else self._private
+        for name in dict.fromkeys((path, real)):
+            fault = grant_fault(
+                name, workspace=self._workspace.path, protected=protected, writable=writable
+            )
+            if fault is not None:
+                return fault
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            return "it is neither a directory nor a regular file"
+        if not writable:
+            return None
+        for name in PROTECTED_NAMES:
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                return f'it holds "{name}", which no hook may ever write; grant a directory below'
+        if not may(self._identity, descriptor, 0o3):
+            uid, gid = self._identity.uid, self._identity.gid
+            return (
+                f"hooks run as uid {uid}, which cannot write there; "
+                f"run: chown {uid}:{gid} {real}   or: setfacl -m u:{uid}:rwx {real}"
+            )
+        return None
+
+    def _creation(self, path: str) -> str:
+        uid, gid = self._identity.uid, self._identity.gid
+        if os.geteuid() != 0:
+            return f"mkdir -p {path}"
+        return f"install -d -o {uid} -g {gid} {path}"
+
+    def _cwd(
+        self, cwd: str | None, mounts: dict[str, Mount], faults: list[str], *, shown: bool
+    ) -> str:
+        root = self._workspace.path
+        if cwd is None:
+            return root if shown else HIDDEN_WORKSPACE_CWD
+        path = self._absolute(cwd)
+        allowed = [mount for mount in mounts.values() if mount.directory]
+        inside = [mount for mount in allowed if _within(path, mount.target)]
+        if not inside:
+            reason = "leaves the workspace" if shown or not _within(path, root) else "is hidden"
+            faults.append(f"cwd {path} {reason} and the policy grants no directory that holds it")
+            return HIDDEN_WORKSPACE_CWD
+        nearest = max(inside, key=lambda mount: len(mount.target))
+        relative = os.path.relpath(path, nearest.target)
+        flags = os.O_PATH | os.O_DIRECTORY
+        try:
+            with (
+                _opened(open_plain, nearest.source, flags) as base,
+                _opened(lambda name, how: open_beneath(base, name, how), relative, flags) as target,
+            ):
+                real = os.path.relpath(real_path(target), real_path(base))
+        except OSError as failure:
+            reason = (
+                f"leads out of {nearest.target}" if failure.errno == errno.EXDEV
+                else str(failure.strerror)
+            )
+            faults.append(f"cwd {path}: {reason}")
+            return HIDDEN_WORKSPACE_CWD
+        return os.path.normpath(os.path.join(nearest.target, real))
+
+    def _command(
+        self, command: str, mounts: dict[str, Mount], faults: list[str], *, shown: bool
+    ) -> Files:
+        if belongs_to_root(command):
+            return Files((), command, "")
+        inside = not command.startswith("/") or _within(command, self._workspace.path)
+        path = self._absolute(command)
+        relative = os.path.relpath(path, self._workspace.path)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            with _opened(
+                (lambda name, how: open_beneath(self._workspace.descriptor, name, how))
+                if inside
+                else open_plain,
+                relative if inside else path,
+                flags,
+            ) as descriptor:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return _unusable(path, Cause.NOT_EXECUTABLE, "it is not a regular file")
+                if not os.fstat(descriptor).st_mode & 0o111:
+                    return _unusable(
+                        path, Cause.NOT_EXECUTABLE, f"no execute bit; run: chmod +x {path}"
+                    )
+                stored = self._store.put(descriptor)
+                target = real_path(descriptor) if inside and shown else path
+        except FileNotFoundError:
+            return _unusable(path, Cause.NOT_FOUND, "there is no such file on this host")
+        except CommandTooLarge:
+            return _unusable(
+                path, Cause.NOT_EXECUTABLE, f"it is larger than {MAX_COMMAND_BYTES} bytes"
+            )
+        except OSError as failure:
+            if failure.errno == errno.EXDEV:
+                faults.append(f"command {path}: leads out of the workspace; give its absolute path")
+                return Files((), path, "")
+            return _unusable(path, Cause.NOT_EXECUTABLE, str(failure.strerror))
+        mounts[target] = Mount(
+            stored.path, target, stored.device, stored.inode, directory=False
+        )
+        return Files((), path, "", command_sha256=stored.sha256)
+
+
+def _unusable(path: str, cause: Cause, why: str) -> Files:
+    failure: Outcome = error(f"command {path}: {why}", cause)
+    return Files((), path, "", failure=failure)
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+@contextlib.contextmanager
+def _opened(opener: Callable[[str, int], int], path: str, flags: int) -> Iterator[int]:
+    descriptor = opener(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

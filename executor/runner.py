@@ -1,0 +1,138 @@
+"""How does a matched hook become a Record?
+
+The road of DESIGN for one run: resolve → plan → backend → record. Everything that can go wrong
+on it is an Outcome.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import anyio
+import anyio.to_thread
+
+from executor.backends.base import Backend
+from executor.events import Event
+from executor.hints import explained
+from executor.job import Job
+from executor.outcome import Cause, Outcome, Status, error
+from executor.plan import Files, Identity, Place, compile_job
+from executor.policy import Policy
+from executor.record import Record
+from executor.resolve import Resolver
+from executor.settings import Settings
+from executor.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a run stands on besides its subscription; one per snapshot.
+
+    ``places`` maps (policy name, backend) to the resolved root.
+    """
+
+    settings: Settings
+    resolver: Resolver
+    identity: Identity
+    places: Mapping[tuple[str, str], Place]
+
+    def place(self, policy: Policy, backend: str) -> Place:
+        missing = Place(fault=f'policy "{policy.name}" has no {backend} root prepared')
+        return self.places.get((policy.name, backend), missing)
+
+
+class Runner:
+    """Runs one subscription for one event on the backend that its policy named."""
+
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        self._backends = backends
+        self._disk = anyio.CapacityLimiter(8)
+
+    async def run(
+        self, event: Event, subscription: Subscription, grounds: Grounds, *, queued_at: float
+    ) -> Record:
+        """The record of the run. Only cancellation raises; ``stopped`` makes its record."""
+        waited = time.monotonic() - queued_at
+        started_at = timestamp()
+        run_id = new_run_id()
+        place = grounds.place(subscription.policy, subscription.backend)
+        try:
+            files = await anyio.to_thread.run_sync(
+                grounds.resolver.files,
+                subscription.hook.action,
+                subscription.policy,
+                limiter=self._disk,
+            )
+            limits = grounds.settings.limits
+            planned = compile_job(
+                event,
+                subscription,
+                files,
+                place,
+                grounds.identity,
+                run_id=run_id,
+                max_payload_bytes=limits.max_payload_bytes,
+                max_timeout_ms=limits.max_timeout_ms,
+            )
+            outcome = await self._execute(planned, subscription.backend)
+        except Exception as failure:  # noqa: BLE001  (a fault of ours must not reach the agent)
+            files, planned = Files((), subscription.hook.action.command, ""), None
+            outcome = error(f"internal error: {type(failure).__name__}: {failure}")
+        outcome = explained(outcome, subscription)
+        outcome = replace(outcome, usage=replace(outcome.usage, queue_seconds=waited))
+        job = planned if isinstance(planned, Job) else None
+        return Record(
+            run_id=run_id,
+            hook=subscription.id,
+            event=event.name,
+            session_id=event.session_id,
+            backend="shell",
+            sandbox=subscription.backend,
+            policy=subscription.policy.name,
+            started_at=started_at,
+            ended_at=timestamp(),
+            outcome=outcome,
+            job_digest=None if job is None else job.digest,
+            command_sha256=files.command_sha256,
+            image=place.digest,
+        )
+
+    async def _execute(self, planned: Job | Outcome, backend: str) -> Outcome:
+        if isinstance(planned, Outcome):
+            return planned
+        return await self._backends[backend].run(planned)
+
+
+def unstarted(event: Event, subscription: Subscription, outcome: Outcome) -> Record:
+    """The record of a run that never began: dropped, or interrupted while it waited."""
+    now = timestamp()
+    return Record(
+        run_id=new_run_id(),
+        hook=subscription.id,
+        event=event.name,
+        session_id=event.session_id,
+        backend="shell",
+        sandbox=subscription.backend,
+        policy=subscription.policy.name,
+        started_at=now,
+        ended_at=now,
+        outcome=outcome,
+    )
+
+
+def interrupted(cause: Cause, reason: str) -> Outcome:
+    """The executor stopped, or somebody cancelled the run."""
+    return Outcome(Status.INTERRUPTED, cause, reason=reason)
+
+
+def new_run_id() -> str:
+    return f"run_{secrets.token_hex(8)}"
+
+
+def timestamp() -> str:
+    """Now, UTC, milliseconds, ``Z``."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

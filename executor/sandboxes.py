@@ -1,0 +1,126 @@
+"""Which sandboxes does this machine offer to these policies?
+
+``auto`` is resolved once, at start: Docker where an engine answers and the image is there, else the
+namespace backend, else a refusal with both reasons. There is no unsandboxed mode. Backends are
+imported only where a policy names them, so that nobody pays for an engine client unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+
+from executor import images
+from executor.backends.base import Backend
+from executor.errors import Unavailable
+from executor.instance import Instance
+from executor.plan import Place
+from executor.policy import Policy
+
+AUTO, DOCKER, NAMESPACE = "auto", "docker", "namespace"
+
+
+class Sandboxes:
+    """The opened backends, and the resolved root of each policy on its backend."""
+
+    def __init__(self, override: str | None) -> None:
+        self._override = override
+        self._chosen: dict[str, str] = {}
+        self.backends: dict[str, Backend] = {}
+        self.places: dict[tuple[str, str], Place] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        override: str | None,
+        given: Mapping[str, Backend] | None,
+        policies: Iterable[Policy],
+    ) -> AsyncIterator[Sandboxes]:
+        """Open what the policies need; closing leaves nothing behind.
+
+        Raises Unavailable where a policy's backend does not work here.
+        """
+        self = cls(override)
+        if given is not None:
+            self.backends.update(given)
+            for policy in policies:
+                self._settle(policy, next(iter(given)), Place())
+            yield self
+            return
+        instance = Instance.open()
+        try:
+            for policy in policies:
+                await self._prepare(policy, instance)
+            for backend in self.backends.values():
+                await backend.sweep()
+            yield self
+        finally:
+            with anyio.CancelScope(shield=True):
+                for backend in self.backends.values():
+                    await backend.close()
+                instance.close()
+
+    def backend_of(self, policy: Policy) -> str:
+        """The backend that was chosen for this policy."""
+        return self._chosen.get(policy.name, self._override or policy.sandbox.backend)
+
+    def _settle(self, policy: Policy, backend: str, place: Place) -> None:
+        self._chosen[policy.name] = backend
+        self.places[policy.name, backend] = place
+
+    async def _prepare(self, policy: Policy, instance: Instance) -> None:
+        wanted = self._override or policy.sandbox.backend
+        if wanted != AUTO:
+            self._settle(policy, wanted, await self._place(wanted, policy, instance))
+            return
+        reasons = []
+        for candidate in (DOCKER, NAMESPACE):
+            try:
+                place = await self._place(candidate, policy, instance)
+            except Unavailable as missing:
+                reasons.append(missing)
+                continue
+            self._settle(policy, candidate, place)
+            return
+        raise Unavailable(
+            "no sandbox works here: " + "; ".join(f"{reason}" for reason in reasons),
+            remedy="hook-executor doctor",
+            engine=all(reason.engine for reason in reasons),
+        )
+
+    async def _place(self, backend: str, policy: Policy, instance: Instance) -> Place:
+        """The root of one policy on one backend; opens the backend at its first use."""
+        if backend == DOCKER:
+            return await self._docker_place(policy, instance)
+        return await self._namespace_place(policy, instance)
+
+    async def _docker_place(self, policy: Policy, instance: Instance) -> Place:
+        from executor.backends.docker import DockerBackend
+
+        backend = self.backends.get(DOCKER)
+        if not isinstance(backend, DockerBackend):
+            backend = DockerBackend(instance=instance)
+            await backend.probe()
+            self.backends[DOCKER] = backend
+        image = await backend.image(policy.sandbox.image)
+        return Place(image=image.id, digest=image.digest)
+
+    async def _namespace_place(self, policy: Policy, instance: Instance) -> Place:
+        from executor.backends.namespace import NamespaceBackend
+
+        if NAMESPACE not in self.backends:
+            backend = NamespaceBackend(instance=instance)
+            await anyio.to_thread.run_sync(backend.probe)
+            self.backends[NAMESPACE] = backend
+        name = policy.sandbox.root
+        if name == "host":
+            return Place()
+        image = await anyio.to_thread.run_sync(images.find, name)
+        if image is None:
+            raise Unavailable(
+                f'the image "{name}" is not built', remedy=f"hook-executor images build {name}"
+            )
+        return Place(root=str(image.root), digest=image.digest)

@@ -1,0 +1,180 @@
+"""How do the parts become one executor?
+
+The composition root: opens everything in one task group, closes it in order. Users see
+``Executor.open`` for an event loop and ``Executor.open_blocking`` for agents without one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.from_thread
+
+from executor.backends.base import Backend
+from executor.bus.memory import MemoryBus
+from executor.configuration import Configuration, load_configuration
+from executor.dispatcher import Dispatcher, receipt_for
+from executor.events import make_event, new_session_id
+from executor.identity import identity_for
+from executor.ledger.base import Ledger, Sink
+from executor.ledger.metrics import Metrics
+from executor.plan import belongs_to_root
+from executor.receipt import Receipt
+from executor.record import Record
+from executor.registry import Registry, build_snapshot, wanted_policies
+from executor.resolve import Resolver, Workspace, open_workspace
+from executor.runner import Grounds, Runner
+from executor.sandboxes import Sandboxes
+from executor.settings import default_state_dir
+from executor.store import Store
+
+
+class Executor:
+    """Runs the hooks of one workspace. Made by ``open``; one per process and workspace."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, metrics: Metrics, portal: anyio.from_thread.BlockingPortal
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._portal = portal
+        self._thread = threading.get_ident()
+        self.metrics = metrics
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        workspace: str | Path = ".",
+        *,
+        sandbox: str | None = None,
+        backends: Mapping[str, Backend] | None = None,
+        sinks: Sequence[Sink] = (),
+    ) -> AsyncIterator[Executor]:
+        """Open the workspace's executor; leaving the block runs what is queued, then stops.
+
+        ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
+        replaces the real ones (tests). Raises InvalidConfig (a broken file, at start-up), and
+        Unavailable where no sandbox can be had: there is no unsandboxed mode.
+        """
+        async with AsyncExitStack() as stack:
+            place = await anyio.to_thread.run_sync(open_workspace, workspace)
+            stack.callback(place.close)
+            configuration = await anyio.to_thread.run_sync(load_configuration, place)
+            sandboxes = await stack.enter_async_context(
+                Sandboxes.open(sandbox, backends, wanted_policies(configuration))
+            )
+            grounds = _grounds(place, configuration, sandboxes)
+            registry = Registry(
+                build_snapshot(configuration, generation=1, backend_of=sandboxes.backend_of)
+            )
+            metrics = Metrics()
+            dispatcher = Dispatcher(
+                registry,
+                Runner(sandboxes.backends),
+                MemoryBus(),
+                Ledger((metrics, *sinks)),
+                metrics,
+                grounds,
+            )
+            portal = await stack.enter_async_context(anyio.from_thread.BlockingPortal())
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(dispatcher.work)
+                try:
+                    yield cls(dispatcher, metrics, portal)
+                except BaseException:
+                    tasks.cancel_scope.cancel()
+                    raise
+                finally:
+                    dispatcher.finish()
+            dispatcher.abandon()
+
+    @classmethod
+    @contextmanager
+    def open_blocking(
+        cls,
+        workspace: str | Path = ".",
+        *,
+        sandbox: str | None = None,
+        backends: Mapping[str, Backend] | None = None,
+        sinks: Sequence[Sink] = (),
+    ) -> Iterator[BlockingExecutor]:
+        """As ``open``, for programs without an event loop: it runs in a thread of its own."""
+        with anyio.from_thread.start_blocking_portal() as portal:
+            opened = cls.open(workspace, sandbox=sandbox, backends=backends, sinks=sinks)
+            with portal.wrap_async_context_manager(opened) as executor:
+                yield BlockingExecutor(executor, portal)
+
+    def emit(
+        self, name: str, payload: Mapping[str, object], *, session_id: str | None = None
+    ) -> Receipt:
+        """Tell the hooks that something happened; returns at once, from any thread.
+
+        Raises InvalidEvent where name or payload are not what SPEC section 1 allows. Whatever a
+        hook, a queue or a backend does is in the receipt, never an exception.
+        """
+        session = new_session_id() if session_id is None else session_id
+        if threading.get_ident() == self._thread:
+            return self._dispatcher.emit(name, payload, session_id=session)
+        event = make_event(name, payload, session_id=session, now=datetime.now(UTC))
+        receipt = receipt_for(event)
+        self._portal.start_task_soon(self._dispatcher.accept, receipt)
+        return receipt
+
+    async def drain(self) -> None:
+        """Until every event emitted so far has had its hooks ended."""
+        await self._dispatcher.drain()
+
+
+class BlockingExecutor:
+    """The same verbs for a program without an event loop; usable from any thread."""
+
+    def __init__(self, executor: Executor, portal: anyio.from_thread.BlockingPortal) -> None:
+        self._executor = executor
+        self._portal = portal
+
+    def emit(
+        self, name: str, payload: Mapping[str, object], *, session_id: str | None = None
+    ) -> Receipt:
+        """As ``Executor.emit``."""
+        return self._executor.emit(name, payload, session_id=session_id)
+
+    def wait(self, receipt: Receipt) -> Sequence[Record]:
+        """Until every hook of this event ended; their records."""
+        return self._portal.call(receipt.wait)
+
+    def drain(self) -> None:
+        """As ``Executor.drain``."""
+        self._portal.call(self._executor.drain)
+
+
+def state_directory(workspace: Workspace, configured: str) -> Path:
+    """Where the executor keeps its own things; never inside the workspace."""
+    return Path(configured or default_state_dir(dict(os.environ), workspace.path))
+
+
+def _grounds(
+    workspace: Workspace, configuration: Configuration, sandboxes: Sandboxes
+) -> Grounds:
+    settings = configuration.settings
+    identity = identity_for(workspace.status, settings.sandbox.uid)
+    state = state_directory(workspace, settings.state.dir)
+    commands = {
+        os.path.normpath(os.path.join(workspace.path, hook.action.command))
+        for hook in configuration.hooks
+        if not belongs_to_root(hook.action.command)
+    }
+    resolver = Resolver(
+        workspace,
+        Store(state / "store"),
+        identity,
+        protected=tuple(sorted(commands)),
+        private=(str(state),),
+    )
+    return Grounds(settings, resolver, identity, sandboxes.places)
