@@ -23,6 +23,9 @@ MAX_PATH_BYTES = 4095
 MAX_STRING_BYTES = 128 * 1024 - 1
 """MAX_ARG_STRLEN of execve(2), without its NUL: one argument, or one NAME=value."""
 
+PROTECTED_NAMES = ("hooks.json", "config.toml", "policies", "plugins", ".git")
+"""What decides what runs, in the workspace (SPEC section 3, Writing): never writable by a hook."""
+
 KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev")
 
 RESERVED_NAMES = frozenset(

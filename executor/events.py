@@ -114,13 +114,9 @@ def make_event(
     """
     faults: list[Fault] = []
     _check_frame(faults, name, session_id, now, depth)
-    content: dict[str, object] = {}
-    if isinstance(payload, Mapping):
-        content = dict(payload)
-        _check_fields(faults, name, content, session_id)
-        _check_values(faults, content)
-    else:
-        faults.append(Fault("/payload", f"must be an object, not {kind_of(payload)}"))
+    content = _content(faults, payload)
+    _check_fields(faults, name, content, session_id)
+    _check_values(faults, content)
     if faults:
         raise InvalidEvent(faults)
     timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
@@ -147,7 +143,7 @@ def session_id_fault(session_id: object) -> str | None:
 
 
 def _check_frame(
-    faults: list[Fault], name: str, session_id: str, now: datetime, depth: int
+    faults: list[Fault], name: object, session_id: object, now: datetime, depth: int
 ) -> None:
     if not isinstance(name, str):
         faults.append(Fault("/event", f"must be a string, not {kind_of(name)}"))
@@ -161,10 +157,19 @@ def _check_frame(
         faults.append(Fault("", "the depth of an event is at least 1"))
 
 
+def _content(faults: list[Fault], payload: object) -> dict[str, object]:
+    if isinstance(payload, Mapping):
+        return dict(payload)
+    faults.append(Fault("/payload", f"must be an object, not {kind_of(payload)}"))
+    return {}
+
+
 def _check_fields(
-    faults: list[Fault], name: str, payload: dict[str, object], session_id: str
+    faults: list[Fault], name: object, payload: dict[str, object], session_id: object
 ) -> None:
-    for field, wanted in _FIELDS.get(name, ()) if isinstance(name, str) else ():
+    if not isinstance(name, str):
+        return
+    for field, wanted in _FIELDS.get(name, ()):
         if field not in payload:
             faults.append(Fault(f"/payload/{field}", f"is required: {_ARTICLE[wanted]}"))
         elif not isinstance(payload[field], _TYPES[wanted]) or (
@@ -172,12 +177,8 @@ def _check_fields(
         ):
             message = f"must be {_ARTICLE[wanted]}, not {kind_of(payload[field])}"
             faults.append(Fault(f"/payload/{field}", message))
-    if isinstance(name, str) and name in GATE:
-        inner = payload.get("session_id", session_id)
-        if isinstance(inner, str) and inner != session_id:
-            faults.append(Fault("/payload/session_id", "differs from the event's session_id"))
-        elif not isinstance(inner, str) and name != "SessionStart":
-            faults.append(Fault("/payload/session_id", f"must be a string, not {kind_of(inner)}"))
+    if name in GATE and payload.get("session_id", session_id) != session_id:
+        faults.append(Fault("/payload/session_id", "differs from the event's session_id"))
 
 
 def _check_values(faults: list[Fault], payload: dict[str, object]) -> None:

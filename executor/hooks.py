@@ -1,8 +1,8 @@
 """Who reacts to what, according to hooks.json?
 
-``parse_hooks`` reads the file strictly: everything in it is understood and legal, or every mistake is
-reported at once with its JSON pointer (SPEC section 2). An ``Action`` is valid by construction; what
-only the disk or a policy can tell (does the command exist? is the cwd granted?) is asked later.
+``parse_hooks`` reads the file strictly: everything in it is understood and legal, or every mistake
+is reported at once with its JSON pointer (SPEC section 2). An ``Action`` is valid by construction;
+what only the disk or a policy can tell (does the command exist? is the cwd granted?) comes later.
 """
 
 from __future__ import annotations
