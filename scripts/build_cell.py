@@ -31,7 +31,7 @@ SOURCE_DIRECTORY = REPOSITORY / "executor" / "cell"
 FLAGS = ("-static", "-O2", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 # Not every compiler defaults alike: state what the threat model wants.
 HARDENING = ("-fstack-protector-strong", "-fno-strict-aliasing")
-PROBE = "#include <stdio.h>\nint main(void) { return puts(\"\") < 0; }\n"
+PROBE = '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n'
 
 
 class BuildError(Exception):

@@ -3,7 +3,7 @@
 Theory of operation::
 
     sandbox-images/*.toml ─► definition ─► bootstrap ─────► archive ────────► cache ─► engine
-    what is to be in it                    mmdebstrap,      what stays, in    by       import, where
+    what is to be in it                    mmdebstrap,      what stays, in    by       import where
                                            host's apt       one fixed order   digest   Docker is used
 
 An image is known by the sha256 of its root archive. The archive depends on the definition and on

@@ -17,15 +17,13 @@ Rules for editors, each of which a test watches:
 from __future__ import annotations
 
 import io
+import os
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
-
-ENTRY_LIMIT = 200_000
-"""More than any image has; a runaway tree is no image."""
 
 _MERGED = ("bin", "lib", "lib32", "lib64", "libo32", "libx32", "sbin")
 _SKELETON = {
@@ -48,7 +46,13 @@ _DROPPED = (
     *("etc/apt", "etc/cron.d", "etc/cron.daily", "etc/debconf.conf", "etc/default", "etc/dpkg"),
     *("etc/init.d", "etc/logrotate.d", "etc/systemd", "etc/tmpfiles.d", "etc/update-motd.d"),
     *(f"etc/rc{level}.d" for level in "0123456S"),
-    *("usr/lib/init", "usr/lib/systemd", "usr/lib/tmpfiles.d", "usr/lib/udev", "usr/lib/sysusers.d"),
+    *(
+        "usr/lib/init",
+        "usr/lib/systemd",
+        "usr/lib/tmpfiles.d",
+        "usr/lib/udev",
+        "usr/lib/sysusers.d",
+    ),
     *("usr/share/bug", "usr/share/debconf", "usr/share/doc-base", "usr/share/lintian"),
     # for people
     *("usr/share/bash-completion", "usr/share/doc", "usr/share/info", "usr/share/locale"),
@@ -70,7 +74,14 @@ class Package:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     info: tarfile.TarInfo
-    content: tuple[tarfile.TarFile, tarfile.TarInfo] | None = None
+    origin: tuple[tarfile.TarFile, tarfile.TarInfo] | None = None
+    made: bytes = b""
+
+    def open(self) -> IO[bytes] | None:
+        if self.origin is None:
+            return io.BytesIO(self.made)
+        tree, member = self.origin
+        return tree.extractfile(member)
 
 
 def write_root(
@@ -87,13 +98,17 @@ def write_root(
     gone = frozenset().union(*(package.paths for package in packages)) - owned
     with ExitStack() as stack:
         opened = [stack.enter_context(tarfile.open(tree)) for tree in trees]
-        entries = _collect(opened, gone=gone, epoch=_epoch(opened, owned))
+        epoch = _epoch(opened, owned)
+        entries = _collect(opened, gone=gone, epoch=epoch)
+        # What is kept of dpkg's database is what scanners look for; machine-id must exist, empty.
         status = "\n".join(package.stanza for package in kept).encode()
-        _add_file(entries, "var/lib/dpkg/status", status)
-        _add_file(entries, "etc/machine-id", b"")
+        entries["var/lib/dpkg/status"] = _made("var/lib/dpkg/status", status, epoch)
+        entries["etc/machine-id"] = _made("etc/machine-id", b"", epoch)
         with tarfile.open(fileobj=output, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            for entry in _in_order(entries):
-                _write(archive, entry)
+            # By path, component by component: a directory comes before what is in it.
+            for name in sorted(entries, key=lambda path: path.split("/")):
+                entry = entries[name]
+                archive.addfile(entry.info, entry.open())
     return tuple(f"{package.name}={package.version}" for package in kept)
 
 
@@ -132,12 +147,10 @@ def unpack(archive: Path, directory: Path) -> None:
                 target.chmod(member.mode)
             elif member.issym():
                 target.symlink_to(member.linkname)
-            elif member.islnk():
-                target.hardlink_to(directory / member.linkname)
             elif member.isreg():
                 _copy(source, member, target)
             else:
-                message = f"{archive}: {member.name} is neither file, directory nor link"
+                message = f"{archive}: {member.name} is neither file, directory nor symbolic link"
                 raise tarfile.ExtractError(message)
     directory.chmod(0o755)
 
@@ -147,13 +160,7 @@ def _copy(source: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> Non
     if content is not None:
         target.write_bytes(content.read())
     target.chmod(member.mode)
-    _set_time(target, member.mtime)
-
-
-def _set_time(target: Path, seconds: float) -> None:
-    import os  # noqa: PLC0415 - replaced below
-
-    os.utime(target, (seconds, seconds))
+    os.utime(target, (member.mtime, member.mtime))
 
 
 def _collect(
@@ -165,9 +172,7 @@ def _collect(
     for tree in trees:
         for member in tree:
             name = _normal(member.name)
-            if name in _SKELETON or _is_dropped(name):
-                continue
-            if name in gone and not member.isdir():
+            if name in _SKELETON or _is_dropped(name) or (name in gone and not member.isdir()):
                 continue
             entry = _converted(tree, member, name, epoch)
             if entry is not None:
@@ -177,6 +182,7 @@ def _collect(
             info = _info(name, tarfile.SYMTYPE, 0o777, epoch)
             info.linkname = f"usr/{name}"
             entries[name] = _Entry(info)
+    _drop_empty(entries, gone)
     return entries
 
 
@@ -197,3 +203,54 @@ def _converted(
     info = _info(name, tarfile.REGTYPE, mode, min(int(origin.mtime), epoch))
     info.size = origin.size
     return _Entry(info, (tree, origin))
+
+
+def _drop_empty(entries: dict[str, _Entry], gone: frozenset[str]) -> None:
+    parents = {name.rpartition("/")[0] for name in entries}
+    for name in sorted(entries, reverse=True):
+        if name in gone and name not in parents and entries[name].info.isdir():
+            del entries[name]
+            parents = {other.rpartition("/")[0] for other in entries}
+
+
+def _epoch(trees: Sequence[tarfile.TarFile], owned: frozenset[str]) -> int:
+    """The time of the newest file that a package brought: all that "now" there is in an image."""
+    return max(
+        (
+            int(member.mtime)
+            for tree in trees
+            for member in tree
+            if member.isfile() and (name := _normal(member.name)) in owned and name[:4] == "usr/"
+        ),
+        default=0,
+    )
+
+
+def _made(name: str, content: bytes, epoch: int) -> _Entry:
+    info = _info(name, tarfile.REGTYPE, 0o644, epoch)
+    info.size = len(content)
+    return _Entry(info, made=content)
+
+
+def _info(name: str, kind: bytes, mode: int, epoch: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)  # uid, gid 0, no names
+    info.type, info.mode, info.mtime = kind, mode, epoch
+    return info
+
+
+def _is_dropped(name: str) -> bool:
+    return any(name == path or name.startswith(path + "/") for path in _DROPPED)
+
+
+def _normal(name: str) -> str:
+    return name.removeprefix("./").strip("/")
+
+
+def _merged(path: str) -> str:
+    # dpkg's lists may say /bin/sh for what lies in /usr/bin/sh.
+    return f"usr/{path}" if path.split("/", 1)[0] in _MERGED else path
+
+
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    content = archive.extractfile(member)
+    return "" if content is None else content.read().decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from executor.errors import Fault, InvalidConfig
 from executor.paths import data_directory
 
-# Names become folder names and labels; package names, words of a command line (Debian policy 5.6.1).
+# Names become folder names and labels; packages, words of a command line (Debian policy 5.6.1).
 NAME = StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")
 PACKAGE = StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")
 
@@ -71,5 +71,7 @@ def _read(path: Path) -> Definition:
         ]
         raise InvalidConfig(faults, where=str(path)) from error
     if definition.name != path.stem:
-        raise InvalidConfig([Fault("/name", f"must be {path.stem!r}, as the file")], where=str(path))
+        raise InvalidConfig(
+            [Fault("/name", f"must be {path.stem!r}, as the file")], where=str(path)
+        )
     return definition

@@ -14,12 +14,10 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from executor.errors import Unavailable
+from executor.images.cache import Image
 
-if TYPE_CHECKING:
-    from executor.images.cache import Image
 
 _KEYRINGS = tuple(
     Path("/usr/share/keyrings", f"debian-archive-keyring.{suffix}") for suffix in ("pgp", "gpg")
@@ -55,7 +53,7 @@ class Source:
 
 
 def debian_sources() -> tuple[Source, ...]:
-    """The host's own Debian lists of component ``main``; raises ``Unavailable`` if there are none."""
+    """The host's own Debian lists of component ``main``; ``Unavailable`` if there are none."""
     if shutil.which("apt-get") is None:
         message = "images are built from Debian packages, and this machine has no apt"
         raise Unavailable(message, remedy='use root = "host" or an image id in the policy')
