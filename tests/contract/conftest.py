@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
 from executor import Executor, Record, Unavailable
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-TOOL_CALL: Mapping[str, object] = {"tool": "bash", "success": True, "output": "ok"}
-
-Run = Callable[..., Awaitable[Record]]
+from tests.support import TOOL_CALL, Run, Workspace, missing
 
 
 @pytest.fixture
@@ -29,15 +21,12 @@ def anyio_backend() -> str:
         pytest.param("namespace", marks=pytest.mark.namespace),
     ]
 )
-async def sandbox(request: pytest.FixtureRequest, available: Mapping[str, str | None]) -> str:
+def sandbox(request: pytest.FixtureRequest, available: Mapping[str, str | None]) -> str:
     """The kind of sandbox; every contract test runs once on each."""
     kind: str = request.param
     reason = available[kind]
     if reason is not None:
-        required = os.environ.get("HOOK_EXECUTOR_REQUIRE", "").split(",")
-        if kind in required:
-            pytest.fail(f"HOOK_EXECUTOR_REQUIRE names {kind}, but: {reason}")
-        pytest.skip(f"{kind}: {reason}")
+        missing(kind, reason)
     return kind
 
 
@@ -51,13 +40,13 @@ def available(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | No
         try:
             with Executor.open_blocking(directory, sandbox=kind):
                 reasons[kind] = None
-        except Unavailable as missing:
-            reasons[kind] = str(missing)
+        except Unavailable as unavailable:
+            reasons[kind] = str(unavailable)
     return reasons
 
 
 @pytest.fixture
-def run(workspace, sandbox: str) -> Run:  # type: ignore[no-untyped-def]  # the root conftest's type
+def run(workspace: Workspace, sandbox: str) -> Run:
     """Run one hook on ``tool_call`` (or another event) and give its record."""
 
     async def once(

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.support import Run, Workspace, python
+
 pytestmark = pytest.mark.anyio
 
 PRINT_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -19,11 +21,9 @@ DOCUMENTED = {
 }
 
 
-def python(code: str, **action: object) -> dict[str, object]:
-    return {"command": "python3", "args": ["-c", code], **action}
-
-
-async def test_the_environment_is_exactly_the_documented_one(run, monkeypatch):
+async def test_the_environment_is_exactly_the_documented_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_X", "PYTHONPATH_X", "GIT_DIR", "LANG"):
         monkeypatch.setenv(name, "leak")
     record = await run(python(PRINT_ENVIRONMENT, env={"EXTRA": "1"}))
@@ -39,13 +39,13 @@ async def test_the_environment_is_exactly_the_documented_one(run, monkeypatch):
     assert envelope["timestamp"] == seen["ZERO_HOOK_TIMESTAMP"]
 
 
-async def test_the_raw_environment_block_holds_nothing_else(run):
+async def test_the_raw_environment_block_holds_nothing_else(run: Run) -> None:
     record = await run({"command": "cat", "args": ["/proc/self/environ"]})
     names = {entry.split(b"=")[0] for entry in record.outcome.stdout.rstrip(b"\0").split(b"\0")}
     assert names == {name.encode() for name in DOCUMENTED}
 
 
-async def test_reserved_names_are_stripped_and_the_rest_is_kept(run):
+async def test_reserved_names_are_stripped_and_the_rest_is_kept(run: Run) -> None:
     env = {
         "LD_PRELOAD": "x",
         "LD_AUDIT": "x",
@@ -64,12 +64,10 @@ async def test_reserved_names_are_stripped_and_the_rest_is_kept(run):
     assert seen["ZERO_HOOK_EVENT"] == "tool_call"
 
 
-def sized(total: int, event_overhead: int) -> str:
-    return "x" * (total - event_overhead)
-
-
 @pytest.mark.parametrize(("total", "present"), [(8192, True), (8193, False)])
-async def test_the_variable_ends_at_8192_bytes_and_the_file_does_not(run, total, present):
+async def test_the_variable_ends_at_8192_bytes_and_the_file_does_not(
+    run: Run, total: int, present: bool
+) -> None:
     empty = {"event": "tool_call", "timestamp": "2026-03-21T08:15:30.123Z"}
     empty |= {"session_id": "sess_test", "payload": {"tool": "b", "success": True, "output": ""}}
     overhead = len(json.dumps(empty, separators=(",", ":")))
@@ -82,7 +80,7 @@ async def test_the_variable_ends_at_8192_bytes_and_the_file_does_not(run, total,
     assert record.outcome.stdout.decode().split() == [str(total + 1), str(present)]
 
 
-async def test_all_channels_carry_the_same_bytes(run):
+async def test_all_channels_carry_the_same_bytes(run: Run) -> None:
     payload = {"tool": "b", "success": True, "output": "héllo 日本 \u0001 \ud800 \"q\""}
     code = (
         "import os, sys; f = open(os.environ['ZERO_HOOK_PAYLOAD_FILE'], 'rb').read();"
@@ -98,7 +96,7 @@ async def test_all_channels_carry_the_same_bytes(run):
     assert json.loads(line)["payload"] == payload
 
 
-async def test_read_r_sees_a_whole_line(run, workspace):
+async def test_read_r_sees_a_whole_line(run: Run, workspace: Workspace) -> None:
     workspace.script("hook.sh", 'read -r payload && echo "$payload" | jq -r .payload.output')
     record = await run({"command": "hook.sh", "stdin_json": True})
     assert record.outcome.reason is not None  # a bare name is looked up inside the sandbox
@@ -108,38 +106,38 @@ async def test_read_r_sees_a_whole_line(run, workspace):
     assert record.outcome.stdout == b"ok\n"
 
 
-async def test_stdin_is_empty_unless_asked_for(run):
+async def test_stdin_is_empty_unless_asked_for(run: Run) -> None:
     record = await run(python("import sys; print(repr(sys.stdin.read()))"))
     assert record.outcome.stdout == b"''\n"
 
 
-async def test_stdin_is_a_regular_file_or_like_one(run):
+async def test_stdin_is_a_regular_file_or_like_one(run: Run) -> None:
     code = "import os, stat; s = os.fstat(0).st_mode; print(stat.S_ISREG(s))"
     record = await run(python(code, stdin_json=True))
     assert record.outcome.stdout == b"True\n"
 
 
-async def test_a_hook_that_never_reads_a_large_payload_is_no_error(run):
+async def test_a_hook_that_never_reads_a_large_payload_is_no_error(run: Run) -> None:
     payload = {"tool": "b", "success": True, "output": "x" * 4_000_000}
     record = await run({"command": "true", "stdin_json": True}, payload=payload)
     assert record.outcome.ok
 
 
-async def test_the_largest_payload_arrives_whole(run):
+async def test_the_largest_payload_arrives_whole(run: Run) -> None:
     payload = {"tool": "b", "success": True, "output": "x" * (16 * 1024 * 1024 - 300)}
     code = "import sys; print(len(sys.stdin.buffer.read()) > 16 * 1024 * 1024 - 300)"
     record = await run(python(code, stdin_json=True), payload=payload)
     assert record.outcome.stdout == b"True\n", record.outcome
 
 
-async def test_arguments_are_literal(run):
+async def test_arguments_are_literal(run: Run) -> None:
     arguments = ["--flag", "a b", "$HOME", "`id`", ";", "*", "", "ü", "--"]
     code = "import sys, json; print(json.dumps(sys.argv[1:]))"
     record = await run({"command": "python3", "args": ["-c", code, *arguments]})
     assert json.loads(record.outcome.stdout) == arguments
 
 
-async def test_the_payload_file_is_readable_by_the_hook_alone(run):
+async def test_the_payload_file_is_readable_by_the_hook_alone(run: Run) -> None:
     code = (
         "import os; s = os.stat(os.environ['ZERO_HOOK_PAYLOAD_FILE']);"
         "print(oct(s.st_mode & 0o077), s.st_uid == os.getuid())"
@@ -148,7 +146,7 @@ async def test_the_payload_file_is_readable_by_the_hook_alone(run):
     assert record.outcome.stdout == b"0o0 True\n"
 
 
-async def test_no_descriptor_but_the_three_is_open(run):
+async def test_no_descriptor_but_the_three_is_open(run: Run) -> None:
     code = "import os; print(sorted(os.listdir('/proc/self/fd'))[:-1])"
     record = await run(python(code))
     assert record.outcome.stdout == b"['0', '1', '2']\n"
