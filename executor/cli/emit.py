@@ -1,0 +1,133 @@
+"""``hook-executor emit``: what happens when this event comes in?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from executor.cli.endings import FAILED, OK, UsageError
+from executor.cli.options import HERE, Json, Where
+
+if TYPE_CHECKING:
+    from executor.receipt import Receipt
+    from executor.record import Record
+
+MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+"""Of a payload as text: far above ``max_payload_bytes``, whose excess is a drop, no mistake."""
+
+
+def emit(
+    event: Annotated[str, Parameter(help="A lifecycle event, like tool_call.")],
+    /,
+    *,
+    payload: Annotated[
+        str | None, Parameter(help="The payload, a JSON object.", allow_leading_hyphen=True)
+    ] = None,
+    payload_file: Annotated[
+        str | None,
+        Parameter(help="A file that holds it; - for stdin.", allow_leading_hyphen=True),
+    ] = None,
+    session: Annotated[str | None, Parameter(help="The session id; one is made up.")] = None,
+    bus: Annotated[str | None, Parameter(help="Not part of this version.")] = None,
+    strict: Annotated[bool, Parameter(negative="", help="Exit 1 where a hook did not end ok.")] = (
+        False
+    ),
+    json: Json = False,
+    where: Where = HERE,
+) -> int:
+    """Emit one event and wait for its hooks."""
+    import anyio
+
+    if bus is not None:
+        raise UsageError("--bus: the network bus is not part of this version; leave it out")
+    content = read_payload(payload, payload_file)
+    receipt = anyio.run(_emit, event, content, session, where)
+    records = [record for record in receipt.records if record is not None]
+    if json:
+        from executor.cli.output import print_json
+
+        print_json(receipt.as_json())
+    else:
+        _describe(receipt, records)
+    bad = not receipt.accepted or any(not record.outcome.ok for record in records)
+    return FAILED if strict and bad else OK
+
+
+def read_payload(text: str | None, file: str | None) -> Mapping[str, object]:
+    """The payload from the command line, a file or stdin; nothing is the empty object.
+
+    Raises UsageError for anything that is no JSON object.
+    """
+    from executor.document import decode_json, kind_of
+    from executor.errors import InvalidConfig
+
+    if text is not None and file is not None:
+        raise UsageError("give --payload or --payload-file, not both")
+    if text is None and file is None:
+        return {}
+    origin = "--payload" if file is None else f"--payload-file {file}"
+    try:
+        data = _bytes(text, file)
+        value = decode_json(data, where=origin, max_bytes=MAX_DOCUMENT_BYTES)
+    except InvalidConfig as mistake:
+        raise UsageError(mistake.faults, where=mistake.where) from None
+    if not isinstance(value, dict):
+        raise UsageError(f"must be an object, not {kind_of(value)}", where=origin)
+    return value
+
+
+def check_event(event: str, payload: Mapping[str, object], session: str) -> None:
+    """Raises InvalidEvent before anything is started for a mistake."""
+    from executor.errors import Fault, InvalidEvent
+    from executor.events import GATE, make_event
+
+    make_event(event, payload, session_id=session, now=datetime.now(UTC))
+    if event in GATE:
+        raise InvalidEvent(
+            [Fault("/event", f"{event} is asked, not emitted: the gate is not in this version")]
+        )
+
+
+async def _emit(
+    event: str, payload: Mapping[str, object], session: str | None, where: Where
+) -> Receipt:
+    from executor.events import new_session_id
+    from executor.service import Executor
+
+    session_id = new_session_id() if session is None else session
+    check_event(event, payload, session_id)
+    async with Executor.open(where.workspace, sandbox=where.sandbox) as executor:
+        receipt = executor.emit(event, payload, session_id=session_id)
+        await receipt.wait()
+    return receipt
+
+
+def _bytes(text: str | None, file: str | None) -> bytes:
+    if text is not None:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
+        with Path(file or "").open("rb") as stream:
+            return stream.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as failure:
+        raise UsageError(f"{failure.strerror}", where=f"--payload-file {file}") from None
+
+
+def _describe(receipt: Receipt, records: Sequence[Record]) -> None:
+    from executor.cli.output import say, talk
+    from executor.cli.runs import print_runs
+
+    event = receipt.event
+    say(f"{event.name}  {event.timestamp}  {event.session_id}")
+    if not receipt.accepted:
+        talk(f"the event was dropped: {receipt.reason}")
+    elif records:
+        print_runs(records)
+    else:
+        say("no hook reacts to it here")
