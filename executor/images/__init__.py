@@ -2,9 +2,9 @@
 
 Theory of operation::
 
-    sandbox-images/*.toml ─► definition ─► bootstrap ─────► archive ────────► cache ─► engine
-    what is to be in it                    mmdebstrap,      what stays, in    by       import where
-                                           host's apt       one fixed order   digest   Docker is used
+    sandbox-images/*.toml ─► definition ─► build ──────► archive ─────────► cache ──► engine
+    what is to be in it                    mmdebstrap,   what stays, in     by        import, for
+                                           host's apt    one fixed order    digest    Docker
 
 An image is known by the sha256 of its root archive. The archive depends on the definition and on
 the versions of the Debian packages and on nothing else: no time, no host name, no order of

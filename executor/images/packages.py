@@ -18,7 +18,6 @@ from pathlib import Path
 from executor.errors import Unavailable
 from executor.images.cache import Image
 
-
 _KEYRINGS = tuple(
     Path("/usr/share/keyrings", f"debian-archive-keyring.{suffix}") for suffix in ("pgp", "gpg")
 )
