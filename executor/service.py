@@ -25,7 +25,7 @@ from executor.events import make_event, new_session_id
 from executor.identity import identity_for
 from executor.ledger.base import Ledger, Sink
 from executor.ledger.metrics import Metrics
-from executor.plan import belongs_to_root
+from executor.plan import Place, belongs_to_root
 from executor.receipt import Receipt
 from executor.record import Record
 from executor.registry import Registry, build_snapshot, wanted_policies
@@ -56,21 +56,24 @@ class Executor:
         sandbox: str | None = None,
         backends: Mapping[str, Backend] | None = None,
         sinks: Sequence[Sink] = (),
+        configuration: Configuration | None = None,
     ) -> AsyncIterator[Executor]:
         """Open the workspace's executor; leaving the block runs what is queued, then stops.
 
         ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
-        replaces the real ones (tests). Raises InvalidConfig (a broken file, at start-up), and
-        Unavailable where no sandbox can be had: there is no unsandboxed mode.
+        replaces the real ones (tests), ``configuration`` what the files say (``run``). Raises
+        InvalidConfig (a broken file, at start-up), and Unavailable where no sandbox can be had:
+        there is no unsandboxed mode.
         """
         async with AsyncExitStack() as stack:
             place = await anyio.to_thread.run_sync(open_workspace, workspace)
             stack.callback(place.close)
-            configuration = await anyio.to_thread.run_sync(load_configuration, place)
+            if configuration is None:
+                configuration = await anyio.to_thread.run_sync(load_configuration, place)
             sandboxes = await stack.enter_async_context(
                 Sandboxes.open(sandbox, backends, wanted_policies(configuration))
             )
-            grounds = _grounds(place, configuration, sandboxes)
+            grounds = grounds_for(place, configuration, sandboxes.places)
             registry = Registry(
                 build_snapshot(configuration, generation=1, backend_of=sandboxes.backend_of)
             )
@@ -159,9 +162,15 @@ def state_directory(workspace: Workspace, configured: str) -> Path:
     return Path(configured or default_state_dir(dict(os.environ), workspace.path))
 
 
-def _grounds(
-    workspace: Workspace, configuration: Configuration, sandboxes: Sandboxes
+def grounds_for(
+    workspace: Workspace,
+    configuration: Configuration,
+    places: Mapping[tuple[str, str], Place],
 ) -> Grounds:
+    """What runs stand on: who they run as, and what of the disk they may be shown.
+
+    Raises InvalidConfig for an unusable ``[sandbox] uid``, Unavailable for the state directory.
+    """
     settings = configuration.settings
     identity = identity_for(workspace.status, settings.sandbox.uid)
     state = state_directory(workspace, settings.state.dir)
@@ -177,4 +186,4 @@ def _grounds(
         protected=tuple(sorted(commands)),
         private=(str(state),),
     )
-    return Grounds(settings, resolver, identity, sandboxes.places)
+    return Grounds(settings, resolver, identity, places)
