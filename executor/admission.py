@@ -60,7 +60,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def command_faults(command: str) -> list[str]:
-    """Objections to ``command``: a bare name, an absolute path, or one relative to the workspace."""
+    """Objections to ``command``: bare name, absolute path, or one relative to the workspace."""
     faults = _path_text_faults(command)
     found = "".join(sorted({character for character in command if character in METACHARACTERS}))
     if found:
@@ -84,7 +84,16 @@ def argument_faults(argument: str) -> list[str]:
 
 def variable_faults(name: str, value: str) -> list[str]:
     """Objections to one environment variable of an action."""
-    return _name_faults(name) + value_faults(value, taken=len(name) + 1)
+    return name_faults(name) + value_faults(value, taken=len(name) + 1)
+
+
+def name_faults(name: str) -> list[str]:
+    """Objections to a variable's name."""
+    if "\0" in name:
+        return ["has a NUL byte in its name"]
+    if not _VARIABLE.fullmatch(name):
+        return ["has a name that is not letters, digits and _ with no digit in front"]
+    return []
 
 
 def value_faults(value: str, *, taken: int = 0) -> list[str]:
@@ -130,14 +139,6 @@ def leaves(path: str) -> bool:
         if depth < 0:
             return True
     return False
-
-
-def _name_faults(name: str) -> list[str]:
-    if "\0" in name:
-        return ["has a NUL byte in its name"]
-    if not _VARIABLE.fullmatch(name):
-        return ["has a name that is not letters, digits and _ with no digit in front"]
-    return []
 
 
 def _carried_faults(text: str, *, taken: int = 0) -> list[str]:

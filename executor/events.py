@@ -1,11 +1,11 @@
 """What is an event, and which events are there?
 
 Two families (SPEC section 1): lifecycle events are observed, gate events are awaited and may
-block. An ``Event`` is valid by construction: ``make_event`` is the only road, it names every mistake
-at once, and it writes the envelope, the one JSON line that every hook gets, exactly once.
+block. An ``Event`` is valid by construction: ``make_event`` is the only road, it names every
+mistake at once, and it writes the envelope, the one JSON line that every hook gets, exactly once.
 
-Rules for editors: ``make_event`` runs inside the agent's loop (15 microseconds for a small payload),
-so the checks are written by hand; the tables below are also what the JSON schema is made from.
+Rules for editors: ``make_event`` runs inside the agent's loop (15 microseconds for a small
+payload), so the checks are written by hand; the JSON schema is made from the same tables.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """What the encoder leaves bare and no line of text should hold: DEL, C1, the two line separators,
 lone surrogates. (It escapes C0 itself.) None of them can stand outside a JSON string."""
 
+_Container = dict[str, object] | list[object] | tuple[object, ...]
 _Path = tuple["_Path", str | int] | None
 """The way down to a value, linked upwards; made into a pointer only where there is a fault."""
 
@@ -183,36 +184,35 @@ def _check_fields(
 
 def _check_values(faults: list[Fault], payload: dict[str, object]) -> None:
     """Everything JSON cannot say. Depth first and iterative, so that a loop ends at its depth."""
-    stack: list[tuple[object, _Path, int]] = [(payload, None, 1)]
+    stack: list[tuple[_Container, _Path, int]] = [(payload, None, 1)]
     values = 0
     while stack:
         container, path, depth = stack.pop()
-        if depth > MAX_NESTING:
-            faults.append(Fault("/payload", f"is nested deeper than {MAX_NESTING} levels"))
-            return
-        if isinstance(container, dict):
-            pairs: Iterable[tuple[str | int, object]] = container.items()
-            for key in container:
-                if not isinstance(key, str):
-                    message = f"has a key that is {kind_of(key)}, not a string"
-                    faults.append(Fault(_pointer(path), message))
-        else:
-            assert isinstance(container, (list, tuple))
-            pairs = enumerate(container)
         values += len(container)
-        if values > MAX_VALUES:
-            faults.append(Fault("/payload", f"holds more than {MAX_VALUES} values"))
+        if depth > MAX_NESTING or values > MAX_VALUES:
+            limits = f"{MAX_NESTING} levels or {MAX_VALUES} values"
+            faults.append(Fault("/payload", f"is nested too deep or too large: at most {limits}"))
             return
-        for part, value in pairs:
-            if value is None or isinstance(value, (str, int)):
-                continue
+        for part, value in _members(container):
             if isinstance(value, (dict, list, tuple)):
                 stack.append((value, (path, part), depth + 1))
-            elif not isinstance(value, float):
-                message = f"is a {type(value).__name__}, which JSON cannot say"
-                faults.append(Fault(_pointer((path, part)), message))
-            elif not isfinite(value):
-                faults.append(Fault(_pointer((path, part)), "is no finite number"))
+            elif (fault := _scalar_fault(value)) is not None:
+                faults.append(Fault(_pointer((path, part)), fault))
+            if isinstance(container, dict) and not isinstance(part, str):
+                message = f"has a key that is {kind_of(part)}, not a string"
+                faults.append(Fault(_pointer(path), message))
+
+
+def _members(container: _Container) -> Iterable[tuple[str | int, object]]:
+    return container.items() if isinstance(container, dict) else enumerate(container)
+
+
+def _scalar_fault(value: object) -> str | None:
+    if value is None or isinstance(value, (str, int)):
+        return None
+    if not isinstance(value, float):
+        return f"has the Python type {type(value).__name__}, which JSON cannot say"
+    return None if isfinite(value) else "is no finite number"
 
 
 def _pointer(path: _Path) -> str:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from executor.admission import PROTECTED_NAMES, leaves
 
 KERNEL = ("/proc", "/sys", "/dev")
 SOCKETS = ("/run", "/var/run")
-"""Pathname sockets work through read-only binds and across network namespaces."""
 SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot")
 KEEPERS = (
     "/var/spool/cron",
@@ -27,7 +26,6 @@ KEEPERS = (
     "/var/lib/containerd",
     "/var/lib/systemd",
 )
-"""Whoever writes here runs code outside of the sandbox."""
 
 _BAD_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _MAX_CHARACTERS = 4096
@@ -35,18 +33,19 @@ _MAX_CHARACTERS = 4096
 
 def path_fault(path: str) -> str | None:
     """Why this text is no path that a policy could name, or ``None``."""
-    if not path:
-        return "is empty"
-    if len(path) >= _MAX_CHARACTERS:
-        return f"is longer than {_MAX_CHARACTERS - 1} characters"
-    if _BAD_CHARACTER.search(path):
-        return "holds NUL, control characters or lone surrogates"
-    if path.startswith("~"):
-        return "starts with ~, which nothing expands: write the whole path"
-    if path.startswith("/") and ".." in path.split("/"):
-        return "holds ..: write the path that is meant"
-    if leaves(path):
-        return "leaves the workspace by ..: write the absolute path if that is meant"
+    for wrong, message in (
+        (not path, "is empty"),
+        (len(path) >= _MAX_CHARACTERS, f"is longer than {_MAX_CHARACTERS - 1} characters"),
+        (_BAD_CHARACTER.search(path), "holds NUL, control characters or lone surrogates"),
+        (path.startswith("~"), "starts with ~, which nothing expands: write the whole path"),
+        (
+            path.startswith("/") and ".." in path.split("/"),
+            "holds ..: write the path that is meant",
+        ),
+        (leaves(path), "leaves the workspace by ..: write the absolute path if that is meant"),
+    ):
+        if wrong:
+            return message
     return None
 
 
@@ -63,14 +62,15 @@ def grant_fault(
     if (fault := path_fault(path)) is not None:
         return fault
     place = _absolute(path, workspace)
-    fault = _place_fault(place)
+    fault = _place_fault(place, writable=writable)
     if fault is None and writable:
-        fault = _writable_fault(place, workspace)
-    if fault is None:
-        for one in protected:
-            if _meets(place, _absolute(one, workspace)):
-                return f"is, holds or lies in {one}, which is protected"
-    return fault
+        fault = _workspace_fault(place, workspace)
+    if fault is not None:
+        return fault
+    for one in protected:
+        if _meets(place, _absolute(one, workspace)):
+            return f"is, holds or lies in {one}, which is protected"
+    return None
 
 
 def inside(path: str, directory: str) -> bool:
@@ -78,30 +78,17 @@ def inside(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def _place_fault(place: str) -> str | None:
-    """What may not even be shown."""
-    if place == "/":
-        return "is the whole file system: name what is needed"
-    for one in KERNEL:
-        if inside(place, one):
-            return f"lies in {one}, which belongs to the kernel: the sandbox has its own"
-    for one in SOCKETS:
-        if _meets(place, one):
-            return f"holds or lies in {one}, where the sockets of services are"
-    if place == "/tmp":  # noqa: S108  (nothing is written there)
-        return "is /tmp, which is private in the sandbox: name a directory in it"
+def _place_fault(place: str, *, writable: bool) -> str | None:
+    if place in _EXACT:
+        return _EXACT[place]
+    for paths, meets, message in (*_NEVER_SHOWN, *(_NEVER_WRITTEN if writable else ())):
+        for one in paths:
+            if meets(place, one):
+                return message.format(one)
     return None
 
 
-def _writable_fault(place: str, workspace: str) -> str | None:
-    for one in SYSTEM:
-        if inside(place, one):
-            return f"lies in {one}, which belongs to the system"
-    for one in KEEPERS:
-        if _meets(place, one):
-            return f"holds or lies in {one}, from where the host runs programs"
-    if place == "/home":
-        return "holds the homes of all users: name what is needed"
+def _workspace_fault(place: str, workspace: str) -> str | None:
     if ".git" in place.split("/"):
         return "lies in .git, whose hooks run outside of the sandbox"
     if not workspace:
@@ -121,3 +108,21 @@ def _absolute(path: str, workspace: str) -> str:
 
 def _meets(one: str, other: str) -> bool:
     return inside(one, other) or inside(other, one)
+
+
+_Rule = tuple[tuple[str, ...], Callable[[str, str], bool], str]
+
+_EXACT = {
+    "/": "is the whole file system: name what is needed",
+    "/tmp": "is /tmp, which is private in the sandbox: name a directory in it",  # noqa: S108
+    "/home": "holds the homes of all users: name what is needed",
+}
+_NEVER_SHOWN: tuple[_Rule, ...] = (
+    (KERNEL, inside, "lies in {}, which belongs to the kernel: the sandbox has its own"),
+    # Pathname sockets work through read-only binds and across network namespaces.
+    (SOCKETS, _meets, "holds or lies in {}, where the sockets of services are"),
+)
+_NEVER_WRITTEN: tuple[_Rule, ...] = (
+    (SYSTEM, inside, "lies in {}, which belongs to the system"),
+    (KEEPERS, _meets, "holds or lies in {}, from where the host runs programs"),
+)

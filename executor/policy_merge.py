@@ -86,8 +86,10 @@ def _common(covers: Callable[[str, str], bool]) -> Rule:
 
 
 def path_covers(wide: str, narrow: str) -> bool:
-    """Whether granting ``wide`` grants ``narrow``. Absolute and relative paths never cover each
-    other; "." is the workspace."""
+    """Whether granting ``wide`` grants ``narrow``; "." is the workspace.
+
+    Absolute and relative paths never cover each other.
+    """
     if wide.startswith("/") != narrow.startswith("/"):
         return False
     return wide == "." or inside(narrow, wide)

@@ -38,7 +38,7 @@ def _files(policy: Policy) -> list[str]:
     lines = [f"workspace: {shown}"]
     lines += [f"can read {path}" for path in files.read]
     lines += [f"can write in {path}" for path in files.write] or ["can write nothing but /tmp"]
-    lines.append(f"/tmp: private, {format_size(files.tmp)}")
+    lines.append(f"private /tmp: {format_size(files.tmp)}")
     return lines
 
 
@@ -46,8 +46,8 @@ def _limits(policy: Policy) -> list[str]:
     limits = policy.limits
     enforce = {"best": "cgroup, else rlimits", "cgroup": "cgroup, else refused"}[limits.enforce]
     return [
-        f"memory {format_size(limits.memory)}, {limits.pids} processes, {limits.cpus:g} cores "
-        f"({enforce})",
+        f"memory {format_size(limits.memory)}, no swap ({enforce})",
+        f"{limits.pids} processes, {limits.cpus:g} CPU",
         f"files up to {format_size(limits.file_size)}, {limits.open_files} open at once",
         f"output kept: {format_size(limits.output)} of stdout and of stderr",
         f"time: at most {limits.timeout_ms} ms",
