@@ -1,9 +1,9 @@
 """What happens when an event comes in?
 
-``emit`` is the fire-and-forget verb: it never waits and never raises for anything that a hook, a
-queue or a backend does. It reads like the picture of the architecture: make the event, publish it,
-match it, queue one run for each match. Workers take runs from the queue, at most ``max_concurrency``
-at once.
+``emit`` is the fire-and-forget verb: it never waits and never raises for anything that a hook,
+a queue or a backend does. It reads like the picture of the architecture: make the event, publish
+it, match it, queue one run for each match. Workers take runs from the queue, at most
+``max_concurrency`` at once.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def open_workspace(directory: str | Path) -> Workspace:
     except OSError as failure:
         raise InvalidConfig(f"the workspace {directory}: {failure.strerror}") from failure
     path = real_path(descriptor)
-    fault = grant_fault(path, workspace="", protected=())
+    fault = grant_fault(path, workspace="", protected=(), writable=False)
     if fault is not None:
         os.close(descriptor)
         raise InvalidConfig(f"the workspace {path}: {fault}")
@@ -90,7 +90,7 @@ class Resolver:
         )
 
     def files(self, action: Action, policy: Policy) -> Files:
-        """Everything of one hook that lives on the disk; faults are values. Never raises OSError."""
+        """Everything of one hook that lives on the disk. Faults are values; no OSError leaves."""
         mounts: dict[str, Mount] = {}
         faults: list[str] = []
         shown = policy.filesystem.workspace != "none"
@@ -146,7 +146,7 @@ class Resolver:
     def _grant_fault(
         self, path: str, real: str, descriptor: int, *, writable: bool
     ) -> str | None:
-        """Why an existing path cannot be granted: by its words, by its real place, by what it is."""
+        """Why an existing path cannot be granted: by its words, its real place, or what it is."""
         protected = self._protected if writable else self._private
         for name in dict.fromkeys((path, real)):
             fault = grant_fault(

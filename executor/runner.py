@@ -130,6 +130,7 @@ def interrupted(cause: Cause, reason: str) -> Outcome:
 
 
 def new_run_id() -> str:
+    """A fresh id, unguessable and unique over machines."""
     return f"run_{secrets.token_hex(8)}"
 
 

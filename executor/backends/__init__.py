@@ -1,0 +1,1 @@
+"""Where does a Job become an Outcome?"""

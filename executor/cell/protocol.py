@@ -101,10 +101,12 @@ class Ready:
 
 
 def frame(kind: bytes, body: bytes = b"") -> bytes:
+    """A whole frame."""
     return HEADER.pack(kind, len(body)) + body
 
 
 def field(tag: bytes, value: bytes | str | int) -> bytes:
+    """One field of a structured body. Text travels as the bytes of the file system."""
     if isinstance(value, int):
         value = NUMBER.pack(value)
     elif isinstance(value, str):
@@ -134,7 +136,9 @@ def build_frame(sandbox: Sandbox) -> bytes:
     return frame(BUILD, b"".join(parts))
 
 
-def job_frame(job: Job, *, seccomp: bytes, rlimit_pids: int = 0, rlimit_data_bytes: int = 0) -> bytes:
+def job_frame(
+    job: Job, *, seccomp: bytes, rlimit_pids: int = 0, rlimit_data_bytes: int = 0
+) -> bytes:
     """J. Tags: c command, a argv*, e "NAME=value"*, d cwd, w timeout ms, q grace ms,
     o output cap bytes (each stream), f file size bytes, n open files, i stdin is the payload (0/1),
     v what to verify (flags, device, inode, target NUL)*, s seccomp program (struct sock_filter[]),
