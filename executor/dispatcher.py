@@ -91,13 +91,12 @@ class Dispatcher:
         refusal = self._refusal(event)
         if refusal is not None:
             receipt.accepted, receipt.reason = False, refusal.reason
+            receipt.expect(0)
             self._metrics.drops.labels(refusal.cause.value).inc()
             return receipt
         self._metrics.events.labels(event.name).inc()
         receipt.published = self._bus.publish(receipt.topic, event.envelope, depth=event.depth)
-        matched = self._registry.snapshot.match(event)
-        if matched:
-            self._enqueue(receipt, matched)
+        self._enqueue(receipt, self._registry.snapshot.match(event))
         return receipt
 
     async def work(

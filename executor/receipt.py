@@ -26,28 +26,32 @@ class Receipt:
     accepted: bool = True
     reason: str | None = None
     records: list[Record | None] = field(default_factory=list)
-    _left: int = 0
+    _left: int | None = None
     _done: anyio.Event | None = None
 
     def expect(self, runs: int) -> None:
-        """Make room for this many runs (the dispatcher's side)."""
+        """This many runs will come, none where the event was dropped (the dispatcher's side)."""
         self.records = [None] * runs
-        self._left = runs
+        self._settle(runs)
 
     def keep(self, position: int, record: Record) -> None:
         """One run ended (the dispatcher's side, in the event loop)."""
         self.records[position] = record
-        self._left -= 1
-        if self._left == 0 and self._done is not None:
-            self._done.set()
+        self._settle(sum(kept is None for kept in self.records))
 
     async def wait(self) -> Sequence[Record]:
         """Until every hook of this event ended; their records in configured order."""
-        if self._left and self._done is None:
-            self._done = anyio.Event()
-        if self._left and self._done is not None:
+        # None: emitted from another thread and not yet accepted.
+        if self._left != 0:
+            if self._done is None:
+                self._done = anyio.Event()
             await self._done.wait()
         return tuple(record for record in self.records if record is not None)
+
+    def _settle(self, left: int) -> None:
+        self._left = left
+        if left == 0 and self._done is not None:
+            self._done.set()
 
     def as_json(self) -> dict[str, object]:
         """What ``emit --json`` prints (SPEC section 10)."""

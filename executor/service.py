@@ -87,16 +87,20 @@ class Executor:
                 grounds,
             )
             portal = await stack.enter_async_context(anyio.from_thread.BlockingPortal())
+            failure: Exception | None = None
+            stack.callback(dispatcher.abandon)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(dispatcher.work)
                 try:
                     yield cls(dispatcher, metrics, portal)
-                except BaseException:
+                except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
+                    # Raised inside the task group it would reach the caller wrapped in a group.
+                    failure = raised
                     tasks.cancel_scope.cancel()
-                    raise
                 finally:
                     dispatcher.finish()
-            dispatcher.abandon()
+            if failure is not None:
+                raise failure
 
     @classmethod
     @contextmanager
