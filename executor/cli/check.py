@@ -1,0 +1,182 @@
+"""``hook-executor check``: would everything run, and what would each hook see?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from executor.cli.endings import FAILED, OK
+from executor.cli.options import HERE, Json, Where
+from executor.configuration import Configuration
+from executor.errors import ExecutorError, InvalidConfig, Unavailable
+from executor.explanation import Explanation
+from executor.plan import Place
+from executor.policy import Policy
+from executor.remedy import Step
+
+if TYPE_CHECKING:
+    from executor.resolve import Workspace
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything that ``check`` found. ``broken`` are files that cannot be used, ``missing`` the
+    reason for each policy without a sandbox."""
+
+    workspace: str
+    broken: list[InvalidConfig] = field(default_factory=list)
+    missing: dict[str, Unavailable] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    hooks: list[Explanation] = field(default_factory=list)
+    disabled: list[str] = field(default_factory=list)
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.broken or self.missing or any(hook.fails for hook in self.hooks))
+
+
+def check(*, json: Json = False, where: Where = HERE) -> int:
+    """Validate every file and explain each hook; exit 1 if anything would fail."""
+    import anyio
+
+    report = anyio.run(examine, where)
+    if json:
+        from executor.cli.output import print_json
+        from executor.cli.report import as_json
+
+        print_json(as_json(report))
+    else:
+        from executor.cli.report import print_report
+
+        print_report(report)
+    return FAILED if report.fails else OK
+
+
+async def examine(where: Where) -> Report:
+    """The report on one workspace. Raises InvalidConfig where there is no workspace at all."""
+    import anyio.to_thread
+
+    from executor.registry import wanted_policies
+    from executor.resolve import open_workspace
+
+    workspace = await anyio.to_thread.run_sync(open_workspace, where.workspace)
+    try:
+        report = Report(workspace.path)
+        configuration = _load(workspace, report)
+        if configuration is None:
+            return report
+        places, backends = await _places(where.sandbox, wanted_policies(configuration), report)
+        _explain(workspace, configuration, places, backends, report)
+        return report
+    finally:
+        workspace.close()
+
+
+def _load(workspace: Workspace, report: Report) -> Configuration | None:
+    """What can be read; None where hooks cannot be explained at all."""
+    from executor.configuration import (
+        load_hooks,
+        load_policies,
+        load_settings,
+        shipped_policies,
+    )
+    from executor.policy import resolve_policies
+    from executor.settings import Settings
+
+    settings = _attempt(report, lambda: load_settings(workspace))
+    policies = _attempt(report, lambda: load_policies(workspace))
+    hooks = _attempt(report, lambda: load_hooks(workspace, settings or Settings()))
+    if settings is not None:
+        report.warnings += settings.unbuilt()
+    if settings is not None and policies is not None:
+        for fault in settings.named_policies():
+            if fault.message not in policies:
+                text = f'config.toml: {fault.pointer}: there is no policy "{fault.message}"'
+                report.warnings.append(text)
+    if hooks is None:
+        return None
+    known = policies or resolve_policies(shipped_policies(), {})
+    return Configuration(settings or Settings(), known, hooks)
+
+
+def _attempt(report: Report, load: Callable[[], T]) -> T | None:
+    try:
+        return load()
+    except InvalidConfig as broken:
+        report.broken.append(broken)
+        return None
+
+
+async def _places(
+    override: str | None, policies: tuple[Policy, ...], report: Report
+) -> tuple[dict[tuple[str, str], Place], dict[str, str]]:
+    """The root and the backend of each policy, one by one: one may lack what others have."""
+    from executor.sandboxes import Sandboxes
+
+    places: dict[tuple[str, str], Place] = {}
+    backends: dict[str, str] = {}
+    for policy in policies:
+        try:
+            async with Sandboxes.open(override, None, [policy]) as sandboxes:
+                places |= sandboxes.places
+                backends[policy.name] = sandboxes.backend_of(policy)
+        except Unavailable as missing:
+            report.missing[policy.name] = missing
+    return places, backends
+
+
+def _explain(
+    workspace: Workspace,
+    configuration: Configuration,
+    places: dict[tuple[str, str], Place],
+    backends: dict[str, str],
+    report: Report,
+) -> None:
+    from executor.configuration import shipped_policies
+    from executor.explain import explain
+    from executor.look import HostLook
+    from executor.registry import identified, subscribe
+    from executor.remedy import steps
+    from executor.service import grounds_for
+
+    try:
+        grounds = grounds_for(workspace, configuration, places)
+    except InvalidConfig as broken:
+        report.broken.append(broken)
+        return
+    for name, hook in identified(configuration.hooks):
+        if not hook.enabled:
+            report.disabled.append(f"{name} {hook.event} {hook.action.command}")
+            continue
+        subscription = subscribe(
+            name, hook, configuration, lambda policy: backends.get(policy.name, "")
+        )
+        place = places.get((subscription.policy.name, subscription.backend))
+        look = HostLook(grounds.identity, _root(subscription.policy, subscription.backend, place))
+        files = grounds.resolver.files(hook.action, subscription.policy)
+        report.hooks.append(
+            explain(subscription, files, place, grounds.identity, configuration.settings, look)
+        )
+    if report.hooks:
+        look = HostLook(grounds.identity, None)
+        report.steps = steps(report.hooks, configuration, shipped_policies(), look)
+
+
+def _root(policy: Policy, backend: str, place: Place | None) -> Path | None:
+    """Where the sandbox's own programs can be looked up on this host."""
+    from executor import images
+
+    if place is None:
+        return None
+    if backend == "namespace":
+        return Path(place.root or "/")
+    try:
+        image = images.find(policy.sandbox.image)
+    except ExecutorError:
+        return None
+    return None if image is None else image.root
