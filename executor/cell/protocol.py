@@ -122,9 +122,10 @@ def _mount(mount: Mount, *, with_source: bool) -> bytes:
     )
 
 
-def build_frame(sandbox: Sandbox) -> bytes:
+def build_frame(sandbox: Sandbox, *, tasks: tuple[str, ...] = (), leaf: str = "") -> bytes:
     """B. Tags: u uid, g gid, r root ("" host), t tmp bytes, p payload capacity bytes,
-    m mount (flags, device, inode, source NUL, target NUL)*, in mount order."""
+    m mount (flags, device, inode, source NUL, target NUL)*, in mount order,
+    k a cgroup v1 ``tasks`` file to enter*, l a cgroup v2 directory to be born in."""
     parts = [
         field(b"u", sandbox.uid),
         field(b"g", sandbox.gid),
@@ -132,17 +133,25 @@ def build_frame(sandbox: Sandbox) -> bytes:
         field(b"t", sandbox.limits.tmp_bytes),
         field(b"p", sandbox.payload_capacity_bytes),
         *(field(b"m", _mount(mount, with_source=True)) for mount in sandbox.mounts),
+        *(field(b"k", path) for path in tasks),
+        *((field(b"l", leaf),) if leaf else ()),
     ]
     return frame(BUILD, b"".join(parts))
 
 
 def job_frame(
-    job: Job, *, seccomp: bytes, rlimit_pids: int = 0, rlimit_data_bytes: int = 0
+    job: Job,
+    *,
+    seccomp: bytes,
+    rlimit_pids: int = 0,
+    rlimit_data_bytes: int = 0,
+    hold: bool = False,
 ) -> bytes:
     """J. Tags: c command, a argv*, e "NAME=value"*, d cwd, w timeout ms, q grace ms,
     o output cap bytes (each stream), f file size bytes, n open files, i stdin is the payload (0/1),
     v what to verify (flags, device, inode, target NUL)*, s seccomp program (struct sock_filter[]),
-    N RLIMIT_NPROC and D RLIMIT_DATA bytes (0: a cgroup takes care of it), P payload."""
+    N RLIMIT_NPROC and D RLIMIT_DATA bytes (0: a cgroup takes care of it), h stop the hook just
+    before its exec, to be looked at from outside (0/1; S comes then), P payload, always last."""
     limits = job.sandbox.limits
     parts = [
         field(b"c", job.command),
@@ -159,6 +168,7 @@ def job_frame(
         field(b"s", seccomp),
         field(b"N", rlimit_pids),
         field(b"D", rlimit_data_bytes),
+        field(b"h", int(hold)),
         field(b"P", job.payload),
     ]
     return frame(JOB, b"".join(parts))
