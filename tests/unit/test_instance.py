@@ -1,0 +1,59 @@
+"""Can a living executor be taken for a dead one, or the other way round?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from executor.errors import Unavailable
+from executor.instance import Instance
+
+HOLD = """
+import sys
+from pathlib import Path
+from executor.instance import Instance
+print(Instance.open(Path(sys.argv[1])).id, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_living_instance_is_never_dead_and_a_killed_one_is(tmp_path: Path) -> None:
+    mine = Instance.open(tmp_path / "locks")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "locks")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        name = other.stdout.readline().strip()
+        assert not mine.is_dead(name)
+        other.kill()
+        other.wait()
+        assert mine.is_dead(name)
+    assert mine.forget_dead() == 1
+    assert not mine.is_dead(mine.id)
+    mine.close()
+    assert list((tmp_path / "locks").iterdir()) == []
+
+
+def test_the_instances_of_another_realm_are_never_judged(tmp_path: Path) -> None:
+    mine, other = Instance.open(tmp_path / "a"), Instance.open(tmp_path / "b")
+    assert mine.realm != other.realm
+    other.close()
+    assert not mine.is_dead(other.id)
+    assert not mine.is_dead("../../etc/passwd")
+    mine.close()
+
+
+def test_a_planted_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for name in ("link", "open"):
+        with pytest.raises(Unavailable, match="of your own"):
+            Instance.open(tmp_path / name)
