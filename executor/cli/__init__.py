@@ -22,7 +22,7 @@ _COMMANDS = (
     ("run", "run:run", "Run one command by hand, as a hook in its sandbox."),
     ("images", "images:app", "Build and list the sandbox images."),
     ("policy", "policy:app", "List, show and explain policies."),
-    ("schema", "schema:app", "Print the JSON Schema of a file or event."),
+    ("schema", "schema:schema", "Print the JSON Schema of a file or event."),
 )
 _DESCRIPTION = "Runs the hooks of AI agents in throwaway, network-less sandboxes."
 _EPILOGUE = (
