@@ -102,6 +102,8 @@ def _workspace_policies(workspace: Workspace) -> dict[str, RawPolicy]:
     except OSError as failure:
         raise InvalidConfig(str(failure.strerror), where=POLICIES_DIRECTORY) from failure
     try:
+        if os.path.samestat(os.fstat(directory), data_directory("policies").stat()):
+            return {}  # in the program's own repository: these are the shipped ones
         _check(os.fstat(directory), workspace, POLICIES_DIRECTORY, owned_by_workspace=False)
         result = {}
         for name in sorted(os.listdir(directory)):

@@ -82,16 +82,27 @@ def _say(failure: BaseException) -> None:
         # Python would complain again when it flushes stdout at exit (signal(7), SIGPIPE).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    if isinstance(failure, KeyboardInterrupt):
-        text = "interrupted"
-    elif isinstance(failure, (ExecutorError, OSError)) or _is_usage(failure):
-        text = str(failure)
-    else:
-        text = f"internal error: {type(failure).__name__}: {failure}"
     from executor.cli.output import talk
 
-    for line in text.splitlines() or [type(failure).__name__]:
+    for line in _words(failure).splitlines() or [type(failure).__name__]:
         talk(line)
+
+
+def _words(failure: BaseException) -> str:
+    if isinstance(failure, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(failure, InvalidInput):
+        return "\n".join(
+            ": ".join(part for part in (failure.where, fault.pointer, fault.message) if part)
+            for fault in failure.faults
+        )
+    try:
+        text = str(failure)
+    except Exception:  # noqa: BLE001  (the parser looks for similar commands while it speaks)
+        text = "the command line cannot be read"
+    if isinstance(failure, (ExecutorError, OSError)) or _is_usage(failure):
+        return text
+    return f"internal error: {type(failure).__name__}: {text}"
 
 
 def _is_usage(failure: BaseException) -> bool:

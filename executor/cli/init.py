@@ -124,7 +124,7 @@ def start_workspace(directory: str) -> list[str]:
         there = [file.path for file in _FILES if _exists(root, file.path)]
         if there:
             raise Refused(
-                f"{', '.join(there)} exists already in {directory}; nothing was changed. "
+                f"{', '.join(there)} already there in {directory}; nothing was changed. "
                 "Name another directory with --workspace, or move it away"
             )
         return [str(Path(directory, file.path)) for file in _FILES if _write(root, file, owner)]
