@@ -152,12 +152,18 @@ def digest_of(path: Path) -> str:
 
 
 def _own(value: str, user: int) -> Path | None:
-    """The directory, if it is absolute and belongs to that user, or does not exist yet."""
+    """The directory, if it, or the nearest one that exists above it, is this user's or root's."""
     path = Path(value)
     if not value or not path.is_absolute():
         return None
-    existing = next(level for level in (path, *path.parents) if level.exists())
-    return path if existing.stat().st_uid == user or (existing != path and user == 0) else None
+    for level in (path, *path.parents):
+        try:
+            return path if level.stat().st_uid in {0, user} else None
+        except FileNotFoundError:
+            continue
+        except OSError:  # not even to be looked at: a HOME that came along with `su`
+            return None
+    return None
 
 
 def _read(directory: Path) -> Image:
