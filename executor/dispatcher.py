@@ -4,11 +4,15 @@
 a queue or a backend does. It reads like the picture of the architecture: make the event, publish
 it, match it, queue one run for each match. Workers take runs from the queue, at most
 ``max_concurrency`` at once.
+
+Events of other threads are made and published there; only the queueing is left to the event loop.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +21,9 @@ import anyio
 import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from executor.bus.base import Bus
+from executor.bus.base import Bus, Execute, Message, Published, Report, silent, worth_a_line
+from executor.bus.bell import Bell
+from executor.depth import MAX_DEPTH, handling, next_depth
 from executor.events import Event, make_event
 from executor.ledger.base import Ledger
 from executor.ledger.metrics import Metrics
@@ -29,8 +35,8 @@ from executor.runner import Grounds, Runner, interrupted, unstarted
 from executor.subscription import Subscription
 from executor.topics import topic_of
 
-MAX_DEPTH = 8
-"""The outermost event has depth 1; deeper than this is dropped (SPEC section 5)."""
+_MAX_INBOX = 65536
+"""Events of other threads that wait for the event loop; more are dropped."""
 
 
 @dataclass(slots=True)
@@ -50,7 +56,11 @@ def receipt_for(event: Event) -> Receipt:
 
 
 class Dispatcher:
-    """Owns the queue and the workers. All methods belong to the event loop's thread."""
+    """Owns the queue and the workers.
+
+    ``emit`` may be called from any thread, everything else in the event loop's own. ``execute``
+    says who runs the hooks: with ``Execute.WORKERS`` only what is too large for the bus runs here.
+    """
 
     def __init__(
         self,
@@ -60,6 +70,9 @@ class Dispatcher:
         ledger: Ledger,
         metrics: Metrics,
         grounds: Grounds,
+        *,
+        execute: Execute = Execute.LOCAL,
+        report: Report = silent,
     ) -> None:
         self._registry = registry
         self._runner = runner
@@ -75,41 +88,62 @@ class Dispatcher:
         self._outstanding = 0
         self._idle: anyio.Event | None = None
         self._stopping = False
+        self._execute = execute
+        self._report = report
+        self._too_deep = 0
+        self._thread = threading.get_ident()
+        self._inbox: deque[Receipt] = deque()
+        self._inbox_lock = threading.RLock()
+        self._bell = Bell()
 
     def emit(
-        self, name: str, payload: Mapping[str, object], *, session_id: str, depth: int = 1
+        self,
+        name: str,
+        payload: Mapping[str, object],
+        *,
+        session_id: str,
+        depth: int | None = None,
     ) -> Receipt:
-        """Accept an event. Raises InvalidEvent, the caller's mistake, and nothing else."""
-        event = make_event(
-            name, payload, session_id=session_id, now=datetime.now(UTC), depth=depth
-        )
-        return self.accept(receipt_for(event))
+        """Publish and queue an event. Raises InvalidEvent, the caller's mistake, and nothing else.
 
-    def accept(self, receipt: Receipt) -> Receipt:
-        """Publish and queue an event that was already made. Never raises."""
-        event = receipt.event
-        refusal = self._refusal(event)
-        if refusal is not None:
-            receipt.accepted, receipt.reason = False, refusal.reason
-            receipt.expect(0)
-            self._metrics.drops.labels(refusal.cause.value).inc()
+        ``depth`` is that of the chain which this code continues, unless it is given.
+        """
+        depth = next_depth() if depth is None else depth
+        event = make_event(name, payload, session_id=session_id, now=datetime.now(UTC), depth=depth)
+        receipt = receipt_for(event)
+        if not self._admit(receipt) or not self._publish(receipt):
             return receipt
-        self._metrics.events.labels(event.name).inc()
-        receipt.published = self._bus.publish(receipt.topic, event.envelope, depth=event.depth)
-        self._enqueue(receipt, self._registry.snapshot.match(event))
+        if threading.get_ident() == self._thread:
+            self._enqueue(receipt)
+        else:
+            self._hand_over(receipt)
+        return receipt
+
+    def perform(self, event: Event) -> Receipt:
+        """Queue an event that was published elsewhere for workers to execute. Never raises."""
+        receipt = receipt_for(event)
+        receipt.published = True
+        if self._admit(receipt):
+            self._enqueue(receipt)
         return receipt
 
     async def work(
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Run what is queued until ``finish``; cancelling interrupts what is in flight."""
+        self._thread = threading.get_ident()
         async with anyio.create_task_group() as workers:
             for _ in range(self._concurrency):
                 workers.start_soon(self._worker, self._waiting.clone())
-            task_status.started()
+            with self._bell:
+                task_status.started()
+                while not self._stopping:
+                    await self._bell.wait()
+                    self._take_in()
 
     async def drain(self) -> None:
         """Until nothing is queued and nothing runs."""
+        self._take_in()
         while self._outstanding:
             if self._idle is None:
                 self._idle = anyio.Event()
@@ -117,12 +151,12 @@ class Dispatcher:
 
     def finish(self) -> None:
         """Take no more events; workers end when the queue is empty."""
-        self._stopping = True
+        self._stop()
         self._queue.close()
 
     def abandon(self) -> None:
         """After the workers were cancelled: what still waits becomes ``interrupted``."""
-        self._stopping = True
+        self._stop()
         while True:
             try:
                 pending = self._waiting.receive_nowait()
@@ -132,6 +166,33 @@ class Dispatcher:
         self._queue.close()
         self._waiting.close()
 
+    def _admit(self, receipt: Receipt) -> bool:
+        refusal = self._refusal(receipt.event)
+        if refusal is None:
+            self._metrics.events.labels(receipt.event.name).inc()
+            return True
+        self._drop(receipt, refusal)
+        return False
+
+    def _publish(self, receipt: Receipt) -> bool:
+        """Tell the bus; whether the event's hooks are to run here."""
+        event = receipt.event
+        message = Message(receipt.topic, event.envelope, event.depth, self._execute)
+        published = self._bus.publish(message)
+        receipt.published = published is Published.ACCEPTED
+        if self._execute is Execute.LOCAL or published is Published.TOO_LARGE:
+            return True
+        if receipt.published:
+            receipt.expect(0)
+        else:
+            self._drop(receipt, dropped("the bus is full: its server is away", Cause.QUEUE))
+        return False
+
+    def _drop(self, receipt: Receipt, refusal: Outcome) -> None:
+        receipt.accepted, receipt.reason = False, refusal.reason
+        receipt.expect(0)
+        self._metrics.drops.labels(refusal.cause.value).inc()
+
     def _refusal(self, event: Event) -> Outcome | None:
         if self._stopping:
             return dropped("the executor is stopping", Cause.STOPPED)
@@ -140,10 +201,36 @@ class Dispatcher:
             size = len(event.envelope)
             return dropped(f"the envelope has {size} bytes, more than {limit}", Cause.SIZE)
         if event.depth > MAX_DEPTH:
-            return dropped(f"depth {event.depth} is beyond {MAX_DEPTH}", Cause.DEPTH)
+            self._too_deep += 1
+            text = f"depth {event.depth} is beyond {MAX_DEPTH}"
+            if worth_a_line(self._too_deep):
+                self._report(f"an event was dropped: {text}", on=event.name, total=self._too_deep)
+            return dropped(text, Cause.DEPTH)
         return None
 
-    def _enqueue(self, receipt: Receipt, matched: tuple[Subscription, ...]) -> None:
+    def _hand_over(self, receipt: Receipt) -> None:
+        """In another thread: leave the queueing to the event loop, without waiting for it."""
+        with self._inbox_lock:
+            room = not self._stopping and len(self._inbox) < _MAX_INBOX
+            if room:
+                self._inbox.append(receipt)
+        if room:
+            self._bell.ring()
+        else:
+            self._drop(receipt, dropped("the executor is stopping or stands still", Cause.QUEUE))
+
+    def _take_in(self) -> None:
+        while self._inbox:
+            self._enqueue(self._inbox.popleft())
+
+    def _stop(self) -> None:
+        with self._inbox_lock:
+            self._stopping = True
+        self._take_in()
+        self._bell.ring()
+
+    def _enqueue(self, receipt: Receipt) -> None:
+        matched = self._registry.snapshot.match(receipt.event)
         receipt.expect(len(matched))
         now = time.monotonic()
         for position, subscription in enumerate(matched):
@@ -154,17 +241,21 @@ class Dispatcher:
             except anyio.WouldBlock:
                 full = dropped("the queue of waiting runs is full", Cause.QUEUE)
                 self._keep(pending, self._unstarted(pending, full))
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                self._keep(pending, self._unstarted(pending, _STOPPED))
 
     async def _worker(self, waiting: MemoryObjectReceiveStream[_Pending]) -> None:
         async with waiting:
             async for pending in waiting:
+                event = pending.receipt.event
                 try:
-                    record = await self._runner.run(
-                        pending.receipt.event,
-                        pending.subscription,
-                        pending.grounds,
-                        queued_at=pending.queued_at,
-                    )
+                    with handling(event.depth):
+                        record = await self._runner.run(
+                            event,
+                            pending.subscription,
+                            pending.grounds,
+                            queued_at=pending.queued_at,
+                        )
                 except anyio.get_cancelled_exc_class():
                     self._keep(pending, self._unstarted(pending, _STOPPED))
                     raise

@@ -7,10 +7,8 @@ The composition root: opens everything in one task group, closes it in order. Us
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -18,12 +16,17 @@ import anyio.abc
 import anyio.from_thread
 
 from executor.backends.base import Backend
+from executor.bus.base import Bus, Execute, Published, compose, running
+from executor.bus.listener import Callback, Listener
 from executor.bus.memory import MemoryBus
+from executor.bus.metrics import BusCollector
 from executor.configuration import Configuration, load_configuration
-from executor.dispatcher import Dispatcher, receipt_for
-from executor.events import make_event, new_session_id
+from executor.depth import next_depth
+from executor.dispatcher import Dispatcher
+from executor.events import new_session_id
 from executor.identity import identity_for
 from executor.ledger.base import Ledger, Sink
+from executor.ledger.log import Log
 from executor.ledger.metrics import Metrics
 from executor.plan import Place, belongs_to_root
 from executor.receipt import Receipt
@@ -39,12 +42,9 @@ from executor.store import Store
 class Executor:
     """Runs the hooks of one workspace. Made by ``open``; one per process and workspace."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, metrics: Metrics, portal: anyio.from_thread.BlockingPortal
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._portal = portal
-        self._thread = threading.get_ident()
+    def __init__(self, dispatcher: Dispatcher, bus: Bus, metrics: Metrics) -> None:
+        self.dispatcher = dispatcher
+        self.bus = bus
         self.metrics = metrics
 
     @classmethod
@@ -78,21 +78,26 @@ class Executor:
                 build_snapshot(configuration, generation=1, backend_of=sandboxes.backend_of)
             )
             metrics = Metrics()
+            report = Log().warning
+            bus: Bus = MemoryBus(report)
+            await stack.enter_async_context(running(bus))
+            metrics.registry.register(BusCollector(bus.counts))
             dispatcher = Dispatcher(
                 registry,
                 Runner(sandboxes.backends),
-                MemoryBus(),
+                bus,
                 Ledger((metrics, *sinks)),
                 metrics,
                 grounds,
+                execute=Execute(configuration.settings.bus.execute),
+                report=report,
             )
-            portal = await stack.enter_async_context(anyio.from_thread.BlockingPortal())
             failure: Exception | None = None
             stack.callback(dispatcher.abandon)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(dispatcher.work)
                 try:
-                    yield cls(dispatcher, metrics, portal)
+                    yield cls(dispatcher, bus, metrics)
                 except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
                     # Raised inside the task group it would reach the caller wrapped in a group.
                     failure = raised
@@ -127,16 +132,29 @@ class Executor:
         hook, a queue or a backend does is in the receipt, never an exception.
         """
         session = new_session_id() if session_id is None else session_id
-        if threading.get_ident() == self._thread:
-            return self._dispatcher.emit(name, payload, session_id=session)
-        event = make_event(name, payload, session_id=session, now=datetime.now(UTC))
-        receipt = receipt_for(event)
-        self._portal.start_task_soon(self._dispatcher.accept, receipt)
-        return receipt
+        return self.dispatcher.emit(name, payload, session_id=session)
+
+    def publish(self, topic: str, payload: Mapping[str, object]) -> bool:
+        """Tell subscribers something on another topic; returns at once, from any thread.
+
+        Whether the bus took it. Raises InvalidInput for what is no topic or no JSON object, and
+        for ``prx.lifecycle.*``, where only events are.
+        """
+        return self.bus.publish(compose(topic, payload, next_depth())) is Published.ACCEPTED
+
+    @asynccontextmanager
+    async def subscribe(self, pattern: str) -> AsyncIterator[Listener]:
+        """An async stream of the messages whose topic the pattern means.
+
+        What is emitted between two messages counts as caused by the first of them. A reader that
+        does not keep up misses messages (``dropped``) and delays nobody.
+        """
+        async with self.bus.subscribe(pattern) as listener:
+            yield listener
 
     async def drain(self) -> None:
         """Until every event emitted so far has had its hooks ended."""
-        await self._dispatcher.drain()
+        await self.dispatcher.drain()
 
 
 class BlockingExecutor:
@@ -151,6 +169,23 @@ class BlockingExecutor:
     ) -> Receipt:
         """As ``Executor.emit``."""
         return self._executor.emit(name, payload, session_id=session_id)
+
+    def publish(self, topic: str, payload: Mapping[str, object]) -> bool:
+        """As ``Executor.publish``."""
+        return self._executor.publish(topic, payload)
+
+    @contextmanager
+    def subscribe(self, pattern: str, callback: Callback) -> Iterator[Listener]:
+        """Call back for each message while the block lasts, in a thread, one at a time.
+
+        What a callback raises is logged and counted; a slow one misses messages (``dropped``).
+        """
+        bus = self._executor.bus
+        listener = self._portal.call(bus.attach, pattern, callback)
+        try:
+            yield listener
+        finally:
+            self._portal.call(bus.detach, listener)
 
     def wait(self, receipt: Receipt) -> Sequence[Record]:
         """Until every hook of this event ended; their records."""
