@@ -61,6 +61,11 @@ class Explanation:
         holding = [mount for mount in self.mounts if inside(path, mount.target)]
         return max(holding, key=lambda mount: len(mount.target), default=None)
 
+    def grants(self, path: str) -> bool:
+        """Whether the policy names the path, be there what may: a fault of its own tells that."""
+        files = self.subscription.policy.filesystem
+        return any(inside(path, one) for one in (*files.read, *files.write))
+
     @property
     def fails(self) -> bool:
         return any(finding.weight is Weight.ERROR for finding in self.findings)

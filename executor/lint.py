@@ -96,6 +96,8 @@ def _argument(
     if any(inside(path, root) for root in _OF_THE_SANDBOX):
         return
     mount = hook.mount_of(path)
+    if mount is None and hook.grants(path):
+        return
     kind = look.kind(path)
     if kind is None:
         if script:
@@ -119,7 +121,7 @@ def _variables(hook: Explanation, look: Look) -> Iterator[Finding]:
     for name, value in hook.subscription.hook.action.env.items():
         if name in hook.stripped or not _PLAIN_PATH.fullmatch(value):
             continue
-        if not any(inside(value, root) for root in (*_OF_THE_SANDBOX, *_PRIVATE)):
+        if not any(inside(value, root) for root in _OF_THE_SANDBOX) and not _private(value, look):
             yield from _variable(hook, look, name, value)
 
 
@@ -135,6 +137,8 @@ def _variable(hook: Explanation, look: Look, name: str, value: str) -> Iterator[
                 f"`{directory}` to `filesystem.write`"
             )
             yield Finding(Weight.WARNING, hook.pointer + at, message)
+        return
+    if hook.grants(value):
         return
     if not output:
         message = f"`{value}` in `{name}` is not visible: add it to `filesystem.read`"
@@ -152,6 +156,15 @@ def _variable(hook: Explanation, look: Look, name: str, value: str) -> Iterator[
         "(or to `filesystem.read`, if the hook only reads there)"
     )
     yield _error(hook, at, message, write=directory)
+
+
+def _private(path: str, look: Look) -> bool:
+    """Whether the sandbox's own /tmp is meant: the host's has nothing by the first name in it."""
+    for root in _PRIVATE:
+        if inside(path, root):
+            first = path.removeprefix(root).strip("/").partition("/")[0]
+            return look.kind(f"{root}/{first}") is None
+    return False
 
 
 def _directory_for(name: str, value: str, kind: str | None) -> str:

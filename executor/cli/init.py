@@ -8,6 +8,7 @@ modes are what stands here, whatever the umask.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ _FILES = (
     _File("hooks", "on_tool_call.sh", _SCRIPT, 0o755, shared=True),
     _File("", "hooks.json", _HOOKS, 0o644, shared=True),
 )
+_DIRECTORIES = tuple(dict.fromkeys(file.directory for file in _FILES if file.directory))
 
 
 def init(*, where: Where = HERE) -> int:
@@ -122,6 +124,7 @@ def start_workspace(directory: str) -> list[str]:
     with _opened(directory) as root:
         owner = os.fstat(root)
         there = [file.path for file in _FILES if _exists(root, file.path)]
+        there += [name for name in _DIRECTORIES if _exists(root, name, but_directory=True)]
         if there:
             raise Refused(
                 f"{', '.join(there)} already there in {directory}; nothing was changed. "
@@ -172,9 +175,10 @@ def _opened(directory: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _exists(root: int, path: str) -> bool:
+def _exists(root: int, path: str, *, but_directory: bool = False) -> bool:
+    """Whether anything is there; ``but_directory``: anything else than a directory."""
     try:
-        os.stat(path, dir_fd=root, follow_symlinks=False)
-    except FileNotFoundError:
+        mode = os.stat(path, dir_fd=root, follow_symlinks=False).st_mode
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    return True
+    return not (but_directory and stat.S_ISDIR(mode))
