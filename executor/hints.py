@@ -23,13 +23,14 @@ _NETWORK_FAILURE = re.compile(
 
 
 def explained(outcome: Outcome, subscription: Subscription) -> Outcome:
-    """The outcome, with a reason where none was told and the policy is the likely cause."""
-    if outcome.reason is not None or outcome.cause not in (Cause.EXIT, Cause.WALL_CLOCK):
+    """The outcome, with a further reason where the policy is the likely cause."""
+    if outcome.cause not in (Cause.EXIT, Cause.WALL_CLOCK):
         return outcome
     if outcome.status is Status.OK:
         return outcome
     if not subscription.policy.network.allow and _reaches_out(outcome, subscription):
-        return replace(outcome, reason=no_network(subscription.policy.name))
+        told = [] if outcome.reason is None else [outcome.reason]
+        return replace(outcome, reason="; ".join([*told, no_network(subscription.policy.name)]))
     return outcome
 
 
