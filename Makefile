@@ -40,7 +40,7 @@ bench: install ## one table of medians and ratios, side by side with bwrap and t
 images: install ## build the sandbox images that are missing or whose definition changed
 
 wheel: environment ## dist/*.whl, with the cell for both machines, the policies and the images
-	@$(PYTHON) -m pip install --quiet --constraint constraints.txt ziglang
+	@$(PYTHON) -m pip install --quiet --constraint constraints.txt hatchling ziglang
 	@$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist
 
