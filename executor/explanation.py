@@ -100,6 +100,10 @@ class Look(Protocol):
         """Whether whoever runs us can make the missing ``path``, without sudo."""
         ...
 
+    def privileged(self) -> bool:
+        """Whether root runs us."""
+        ...
+
     def interpreter(self, path: str) -> str | None:
         """What the first line of a script names: a path, or a bare name after ``env``."""
         ...

@@ -60,6 +60,9 @@ class HostLook:
             parent = parent.parent
         return os.access(parent, os.W_OK | os.X_OK)
 
+    def privileged(self) -> bool:
+        return os.geteuid() == 0
+
     def interpreter(self, path: str) -> str | None:
         try:
             with Path(path).open("rb") as file:

@@ -66,14 +66,14 @@ def steps(
 ) -> tuple[Step, ...]:
     """Everything to do, in order: directories, policies, bindings. Empty where nothing lacks."""
     wants = _wants(explained, configuration)
-    directories = [path for want in wants for path in want.writes]
-    directories += [path for hook in explained for path in _granted(hook)]
-    result = [*_directories(directories, explained, look)]
+    directories = [path for hook in explained for path in hook.subscription.policy.filesystem.write]
+    result: list[Step] = []
     taken = dict(configuration.policies)
     for want, hooks in wants.items():
         base = taken.get(want.base)
         if base is None:
             continue
+        directories += want.writes
         if want.base not in shipped:
             result.append(_edit(base, want))
             continue
@@ -85,9 +85,10 @@ def steps(
             log = want.writes and base.name == "default" and "audit" in shipped
             text = _policy_text(chosen, base, "audit" if log else base.name)
             result.append(Step(Act.CREATE, f"policies/{chosen.name}.toml", text))
+        directories += chosen.filesystem.write
         act = Act.APPEND if want.bind is None else Act.INSERT
         result.append(Step(act, SETTINGS_FILE, _bind_text(hooks, chosen.name), want.bind))
-    return tuple(result)
+    return (*_directories(directories, explained, look), *result)
 
 
 def _wants(
@@ -110,22 +111,18 @@ def _wants(
     return wants
 
 
-def _granted(hook: Explanation) -> list[str]:
-    return [path for path in hook.subscription.policy.filesystem.write if path.startswith("/")]
-
-
 def _directories(
     paths: Iterable[str], explained: Sequence[Explanation], look: Look
 ) -> Iterable[Step]:
     """The commands that make a directory, or make it writable for the hooks' id."""
-    for path in dict.fromkeys(paths):
+    for path in sorted({path for path in paths if path.startswith("/")}):
         kind = look.kind(path)
         identity = explained[0].runs_as
         if kind is None:
             yield Step(Act.RUN, "", _creation(path, identity, look))
         elif kind == "directory" and not look.writable(path):
+            sudo = "" if look.privileged() else "sudo "
             owner = f"{identity.uid}:{identity.gid}"
-            sudo = "" if look.ours(path) else "sudo "
             yield Step(Act.RUN, "", f"{sudo}chown {owner} {shlex.quote(path)}")
 
 

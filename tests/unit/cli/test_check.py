@@ -163,9 +163,14 @@ def test_a_shipped_policy_that_suffices_is_bound_rather_than_a_new_one(
     call: Call, workspace: Workspace
 ) -> None:
     workspace.hooks({"tool_call": [{"command": "true", "env": {"LOG_DIR": "/var/log/prx/audit"}}]})
-    steps = [step for step in call("check", "--json").json["remedies"] if step["act"] != "run"]
-    assert [(step["act"], step["file"]) for step in steps] == [("append", "config.toml")]
-    assert 'policy = "audit"' in steps[0]["text"]
+    *made, bind = call("check", "--json").json["remedies"]
+    assert (bind["act"], bind["file"]) == ("append", "config.toml")
+    assert 'policy = "audit"' in bind["text"]
+    if not Path("/var/log/prx").exists():
+        assert [step["text"].split()[-1] for step in made] == [
+            "/var/log/prx",
+            "/var/log/prx/audit",
+        ]
 
 
 def test_the_binding_goes_above_the_one_that_would_win(
