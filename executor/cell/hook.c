@@ -220,8 +220,10 @@ static void run(const struct job *job)
     char file[PATH_MAX];
     int error = ENOENT;
 
-    if (job->command[0] == '/')
-        give_up(try_to_run(job->command, job->arguments.items, environment, &stage), stage);
+    if (job->command[0] == '/') {
+        error = try_to_run(job->command, job->arguments.items, environment, &stage);
+        give_up(error, stage);
+    }
     if (strchr(job->command, '/') != NULL)
         give_up(EINVAL, "exec");
     for (size_t i = 0; i < job->environment.count; i++)
