@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, NoReturn, get_args
@@ -23,7 +24,7 @@ from executor.errors import Fault, InvalidConfig
 MAX_NESTING = 64
 """Deeper documents are refused. The deepest legal one has six levels."""
 MAX_FAULTS = 100
-"""More are counted, not listed."""
+"""Readers may stop looking after so many: a file of five megabytes can hold a million."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -60,6 +61,7 @@ def decode_toml(data: bytes, *, where: str, max_bytes: int) -> dict[str, object]
     Raises InvalidConfig as ``decode_json`` does.
     """
     text = _text(data, where=where, max_bytes=max_bytes, may_be_empty=True)
+    _check_dots(text, where=where)
     try:
         table: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -88,7 +90,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def refuse_if(faults: Collection[Fault], *, where: str) -> None:
-    """Raise InvalidConfig with at most ``MAX_FAULTS`` faults and the number of the others."""
+    """Raise InvalidConfig with the first ``MAX_FAULTS`` faults, if there are any."""
     if faults:
         refuse(faults, where=where)
 
@@ -96,8 +98,8 @@ def refuse_if(faults: Collection[Fault], *, where: str) -> None:
 def refuse(faults: Collection[Fault], *, where: str) -> NoReturn:
     """Always raises InvalidConfig; see ``refuse_if``."""
     listed = list(faults)[:MAX_FAULTS]
-    if len(faults) > len(listed):
-        listed.append(Fault("", f"and {len(faults) - len(listed)} more mistakes"))
+    if len(faults) > MAX_FAULTS:
+        listed.append(Fault("", f"and more: only the first {MAX_FAULTS} mistakes are listed"))
     raise InvalidConfig(listed, where=where)
 
 
@@ -116,7 +118,8 @@ def model_faults(
 
     ``also`` are keys that are legal beside the model's own (for the hints).
     """
-    return [_model_fault(detail, model, at, also) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)[: MAX_FAULTS + 1]
+    return [_model_fault(detail, model, at, also) for detail in details]
 
 
 def _list_as_tuple(value: object) -> object:
@@ -148,13 +151,23 @@ def _text(data: bytes, *, where: str, max_bytes: int, may_be_empty: bool = False
     return text
 
 
+def _check_dots(text: str, *, where: str) -> None:
+    """Deep dotted keys, before the parser, whose time grows with the square of their depth."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(".") <= MAX_NESTING or line.lstrip().startswith("#"):
+            continue
+        if any(part.count(".") > MAX_NESTING for part in line.split("=")):
+            message = f"line {number} has a key of more than {MAX_NESTING} parts"
+            raise InvalidConfig(message, where=where)
+
+
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
     repeated = _Repeated(plain)
-    keys = [key for key, _ in pairs]
-    repeated.keys_twice = tuple(key for key in plain if keys.count(key) > 1)
+    times = Counter(key for key, _ in pairs)
+    repeated.keys_twice = tuple(key for key, number in times.items() if number > 1)
     return repeated
 
 
@@ -164,27 +177,43 @@ def _too_deep() -> str:
 
 def _value_faults(root: object) -> list[Fault]:
     """What JSON or TOML can write and no reader should accept. Iterative: depth is an attack."""
+    if (fault := _leaf_fault(root)) is not None:
+        return [Fault("", fault)]
     faults: list[Fault] = []
     stack: list[tuple[object, str, int]] = [(root, "", 1)]
-    while stack:
+    while stack and len(faults) <= MAX_FAULTS:
         value, at, depth = stack.pop()
-        if depth > MAX_NESTING and isinstance(value, (dict, list)):
+        if depth > MAX_NESTING:
             return [Fault("", _too_deep())]
         if isinstance(value, dict):
-            if isinstance(value, _Repeated):
-                faults += [Fault(at + pointer(key), "stands twice") for key in value.keys_twice]
-            if any(_SURROGATE.search(key) for key in value):
-                faults.append(Fault(at, "has a key with a lone surrogate"))
-            children = ((item, at + pointer(key), depth + 1) for key, item in value.items())
-            stack += reversed(list(children))
-        elif isinstance(value, list):
-            numbered = ((item, f"{at}/{i}", depth + 1) for i, item in enumerate(value))
-            stack += reversed(list(numbered))
-        elif isinstance(value, float) and not math.isfinite(value):
-            faults.append(Fault(at, "is no finite number"))
-        elif isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
-            faults.append(Fault(at, "holds a lone surrogate, which is no character"))
+            faults += _key_faults(value, at)
+            members: Iterable[tuple[str | int, object]] = value.items()
+        else:
+            members = enumerate(value) if isinstance(value, list) else ()
+        below: list[tuple[object, str, int]] = []
+        for part, item in members:
+            if isinstance(item, (dict, list)):
+                below.append((item, at + pointer(part), depth + 1))
+            elif (fault := _leaf_fault(item)) is not None:
+                faults.append(Fault(at + pointer(part), fault))
+        stack += reversed(below)
     return faults
+
+
+def _key_faults(value: dict[str, object], at: str) -> list[Fault]:
+    twice = value.keys_twice if isinstance(value, _Repeated) else ()
+    faults = [Fault(at + pointer(key), "stands twice") for key in twice]
+    if any(not key.isascii() and _SURROGATE.search(key) for key in value):
+        faults.append(Fault(at, "has a key with a lone surrogate"))
+    return faults
+
+
+def _leaf_fault(value: object) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "is no finite number"
+    if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+        return "holds a lone surrogate, which is no character"
+    return None
 
 
 # ----------------------------------------------------------------------- pydantic's voice
@@ -232,6 +261,8 @@ def _model_fault(
             message = f"must be at least {context['ge']}"
         case "less_than_equal":
             message = f"must be at most {context['le']}"
+        case "string_pattern_mismatch":
+            message = f"must match {context['pattern']}"
         case "value_error":
             message = str(context.get("error", detail["msg"]))
         case _:

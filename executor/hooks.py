@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from executor.action import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, Action, ManagedFields
-from executor.document import decode_json, hint, kind_of, model_faults, pointer, refuse, refuse_if
+from executor.document import (
+    MAX_FAULTS,
+    decode_json,
+    hint,
+    kind_of,
+    model_faults,
+    pointer,
+    refuse,
+    refuse_if,
+)
 from executor.errors import Fault, InvalidConfig
 from executor.events import EVENTS, GATE
 
@@ -62,11 +71,8 @@ def parse_hooks(
         raise InvalidConfig(message, where=where)
     faults: list[Fault] = []
     known = ("hooks", "$schema")
-    faults += [
-        Fault(pointer(key), "is no known key" + hint(key, known))
-        for key in document
-        if key not in known
-    ]
+    unknown = [key for key in document if key not in known][: MAX_FAULTS + 1]
+    faults += [Fault(pointer(key), "is no known key" + hint(key, known)) for key in unknown]
     if not isinstance(document.get("$schema", ""), str):
         faults.append(Fault("/$schema", "must be a string"))
     events = document.get("hooks")
@@ -77,6 +83,8 @@ def parse_hooks(
         faults.append(Fault("/hooks", f"must be an object, not {kind_of(events)}"))
     else:
         for event, entries in events.items():
+            if len(faults) > MAX_FAULTS:
+                break
             found += _event(faults, event, entries, max_timeout_ms)
     _check_ids(faults, found)
     refuse_if(faults, where=where)
@@ -133,6 +141,8 @@ def _event(faults: list[Fault], event: str, entries: object, max_timeout_ms: int
         faults.append(Fault(at, f"must be a list of actions, not {kind_of(entries)}"))
         return
     for index, entry in enumerate(entries):
+        if len(faults) > MAX_FAULTS:
+            return
         place = f"{at}/{index}"
         if not isinstance(entry, dict):
             faults.append(Fault(place, f"must be an object, not {kind_of(entry)}"))
