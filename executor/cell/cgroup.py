@@ -4,7 +4,8 @@ Theory of operation
 -------------------
 One leaf a run, below the executor's own cgroup (elsewhere it would escape its service's limit), in
 every hierarchy that is of use: a version 1 hierarchy each for memory, pids and cpu where they are
-mounted, else version 2. A version 2 tree without these controllers still gives ``cgroup.kill``.
+mounted, else version 2. (A version 2 tree beside them would only offer ``cgroup.kill``: with PID 1
+of its namespace the kernel ends every process of a run, and that one is in the leaf too.)
 The leaf exists with all its limits before the first process is in it: the cell enters by itself
 (``enter.c`` says how, and why so).
 
@@ -80,7 +81,7 @@ def discover(proc: Path = Path("/proc/self")) -> Hierarchies:
     }
     wanted = frozenset(CONTROLLERS) - set(places)
     unified, controllers, why = "", frozenset[str](), "no cgroup file system is mounted"
-    if "" in places:
+    if "" in places and wanted:
         unified, controllers, why = _prepare(places[""], wanted)
     lacking = {
         name: why if name in wanted else f"{places[name]} may not be written"
@@ -123,7 +124,7 @@ def _prepare(own: str, wanted: frozenset[str]) -> tuple[str, frozenset[str], str
         if missing and os.path.exists(f"{own}/cgroup.type"):  # noqa: PTH110  (not the root)
             others = set(_read(f"{own}/cgroup.procs").split()) - {str(os.getpid())}
             if others:
-                return own, frozenset(), f"{len(others)} other processes are in {own}"
+                return "", frozenset(), f"{len(others)} other processes are in {own}"
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{own}/{MAIN}")  # noqa: PTH102
             _write(f"{own}/{MAIN}/cgroup.procs", str(os.getpid()))
@@ -131,7 +132,7 @@ def _prepare(own: str, wanted: frozenset[str]) -> tuple[str, frozenset[str], str
             _write(f"{own}/cgroup.subtree_control", " ".join(f"+{name}" for name in missing))
     except OSError as error:
         return "", frozenset(), f"{own}: {error.strerror}"
-    return own, frozenset(offered), f"{own} does not offer it"
+    return (own if offered else ""), frozenset(offered), f"{own} does not offer it"
 
 
 @dataclass(frozen=True, slots=True)

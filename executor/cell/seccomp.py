@@ -12,8 +12,8 @@ classic BPF for one machine. Pure: the same text gives the same bytes. The progr
 3. at the leaves an answer, or tests on arguments. A test sees the low 32 bits, as the kernel does:
    compared as 64 bits, ``ioctl(fd, TIOCSTI | 1 << 32)`` would pass.
 
-Rules for editors: a jump of a conditional reaches 255 instructions, one that always jumps reaches
-everywhere; therefore the tree's far side is reached by the latter.
+Rules for editors: a conditional jump reaches 255 instructions, only one that always jumps reaches
+everywhere; the tree's far side may need the latter.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ NUMBER_OFFSET, ARCHITECTURE_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_BIT = 0x40000000
 MAX_INSTRUCTIONS = 4096
+MAX_REACH = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +229,10 @@ def _tree(ranges: list[tuple[int, Answer]]) -> list[_Line]:
         return _leaf(ranges[0][1])
     middle = len(ranges) // 2
     below, above = _tree(ranges[:middle]), _tree(ranges[middle:])
-    return [
-        _Line(GREATER_EQUAL, ranges[middle][0], if_false=1),
-        _Line(JUMP, len(below)),
-        *below,
-        *above,
-    ]
+    first = ranges[middle][0]
+    if len(below) <= MAX_REACH:
+        return [_Line(GREATER_EQUAL, first, if_true=len(below)), *below, *above]
+    return [_Line(GREATER_EQUAL, first, if_false=1), _Line(JUMP, len(below)), *below, *above]
 
 
 def _leaf(answer: Answer) -> list[_Line]:
