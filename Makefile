@@ -35,7 +35,7 @@ types: environment ## mypy strict, tests included
 
 bench: install ## one table of medians and ratios, side by side with bwrap and the docker CLI
 	@sh scripts/system.sh bench
-	@$(PYTHON) benchmarks/run.py $(ARGS)
+	@$(PYTHON) -m benchmarks $(ARGS)
 
 images: install ## build the sandbox images that are missing or whose definition changed
 
