@@ -115,23 +115,32 @@ _Noreturn void setup_failed(int error, const char *stage, const char *detail)
     _exit(1);
 }
 
+/* Also the two that C libraries keep for themselves: they refuse to touch them in signal(), and
+ * glibc's posix_spawn leaves them ignored. */
+void default_signals(void)
+{
+    static const unsigned long nothing[8];
+    sigset_t none;
+
+    for (int number = 1; number <= 64; number++)
+        syscall(SYS_rt_sigaction, number, nothing, NULL, 8UL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* Whoever started us may have left us anything: odd signals, closed descriptors, an odd mask. */
 static void be_nobodys_heir(void)
 {
     struct rlimit limit;
-    sigset_t none;
     int fd;
 
     do
         fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= 2);
     syscall(SYS_close_range, 3U, ~0U, 0U);
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
+    default_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
     umask(0);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;

@@ -108,6 +108,7 @@ _Noreturn void setup_failed(int error, const char *stage, const char *detail);
             setup_failed(errno, stage, detail); \
     } while (0)
 int write_file(const char *path, const char *text);
+void default_signals(void);
 
 /* root.c */
 struct parts;
