@@ -32,6 +32,8 @@ Body = dict[str, Any]
 
 _IMMUTABLE = re.compile(r"(?:[^@\s]+@)?sha256:[0-9a-f]{64}")
 _PAGE = 4096
+_CELL_BYTES = 2 << 20
+"""What the cell and the kernel's side of a sandbox take of the container's memory."""
 
 MASKED_PATHS = (
     # the engine's own defaults, which a list of ours replaces
@@ -71,13 +73,14 @@ class Placing:
     """What the engine and this executor add to a sandbox's walls.
 
     ``user`` is "uid:gid" as the engine counts them, ``processors`` what the engine has.
-    ``seccomp`` is the outer profile's JSON.
+    ``seccomp`` is the outer profile's JSON. ``payload_bytes`` come on top of the hook's memory.
     """
 
     cell_path: str
     user: str
     seccomp: str
     processors: int
+    payload_bytes: int
     labels: Mapping[str, str]
 
 
@@ -173,18 +176,24 @@ def _limits(sandbox: Sandbox, placing: Placing) -> Body:
         "rtprio": 0,
         "sigpending": 256,
     }
+    # Neither the payload nor the cell is a part of what the hook may use (SPEC section 2.2).
+    memory = limits.memory_bytes + _pages(placing.payload_bytes) + _CELL_BYTES
     return {
-        "Memory": limits.memory_bytes,
-        "MemorySwap": limits.memory_bytes,  # the sum of both: no swap
+        "Memory": memory,
+        "MemorySwap": memory,  # the sum of both: no swap
         "OomKillDisable": False,
         "OomScoreAdj": 500,  # the cell gives its child 1000, and so survives to report
-        "PidsLimit": limits.pids,
+        "PidsLimit": limits.pids + 1,  # the cell
         "NanoCpus": round(min(limits.cpus, placing.processors) * 1e9),
         "CpuShares": 256,
         "Ulimits": [
             {"Name": name, "Soft": value, "Hard": value} for name, value in ulimits.items()
         ],
     }
+
+
+def _pages(size: int) -> int:
+    return (size // _PAGE + 1) * _PAGE
 
 
 def _files(sandbox: Sandbox, cell_path: str, user: str) -> Body:
@@ -244,7 +253,12 @@ def dishonoured(body: Body, document: Body) -> tuple[str, ...]:
     An engine drops limits that its machine cannot give, with no more than a warning.
     """
     asked, given = body["HostConfig"], document.get("HostConfig") or {}
-    names = [name for name in _READ_BACK if given.get(name) != asked[name]]
-    if document.get("Image") != body["Image"].rpartition("@")[2] and "@" not in body["Image"]:
-        names.append("Image")
-    return tuple(f"{name} is {given.get(name)!r}, not {asked.get(name)!r}" for name in names)
+    differing = [
+        f"{name} is {given.get(name)!r}, not {asked[name]!r}"
+        for name in _READ_BACK
+        if given.get(name) != asked[name]
+    ]
+    image = document.get("Image")
+    if "@" not in body["Image"] and image != body["Image"]:
+        differing.append(f"Image is {image!r}, not {body['Image']!r}")
+    return tuple(differing)

@@ -7,11 +7,12 @@ of two things: ``EngineLost`` (no answer) or ``EngineRefusal`` (an answer: no).
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -19,17 +20,17 @@ import docker
 import docker.errors
 import requests.exceptions
 
+from executor import images
 from executor.backends import docker_body as bodies
+from executor.backends.docker_facts import Document, Facts, read_facts, socket_urls
 from executor.backends.docker_streams import AttachError, ContainerStreams, attach
-from executor.errors import Refused, Unavailable
-
-if TYPE_CHECKING:
-    from executor.job import Sandbox
+from executor.errors import Unavailable
 
 T = TypeVar("T")
-Document = dict[str, Any]
 
 CALL_SECONDS = 30.0
+IMPORT_SECONDS = 600.0
+_ANY_VERSION = "1.41"
 _START = "start the engine (systemctl start docker), or see that this user may use its socket"
 
 
@@ -43,21 +44,6 @@ class EngineRefusal(Exception):
     def __init__(self, message: str, *, missing: bool = False) -> None:
         self.missing = missing
         super().__init__(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What an engine says of itself."""
-
-    version: str
-    api_version: str
-    processors: int
-    runtimes: frozenset[str]
-    rootless: bool
-    remapped: bool
-    """The engine maps container ids to other host ids (userns-remap)."""
-    missing: tuple[str, ...]
-    """Controls that this engine cannot give, and that no run may lack."""
 
 
 class Engine:
@@ -114,6 +100,12 @@ class Engine:
         client = self.client()
         return _translated(lambda: dict(client.inspect_image(name)))  # type: ignore[no-untyped-call]
 
+    def import_image(self, image: images.Image) -> str:
+        """The id of one of our images in this engine; slow where it is not there yet."""
+        _, client = _open(self._url, 1, IMPORT_SECONDS)
+        with contextlib.closing(client):
+            return images.engine_id(client, image)
+
     def create(self, name: str, body: bodies.Body) -> str:
         """The id of a new container."""
         client = self.client()
@@ -121,15 +113,21 @@ class Engine:
             lambda: str(client.create_container_from_config(body, name)["Id"])  # type: ignore[no-untyped-call]
         )
 
-    def attach(self, container: str) -> ContainerStreams:
-        """The container's streams; before it is started, so that nothing is missed."""
+    def prepare(self, container: str) -> tuple[ContainerStreams, Document]:
+        """Its streams (before it is started, so that nothing is missed), and its record."""
         version = self.client().api_version
-        return _translated(lambda: attach(self._path, version, container, CALL_SECONDS))
+        streams = _translated(lambda: attach(self._path, version, container, CALL_SECONDS))
+        try:
+            return streams, self.inspect(container)
+        except BaseException:
+            streams.abandon()
+            raise
 
-    def start(self, container: str) -> None:
-        """Start it; returns when its PID 1 was executed."""
+    def start(self, container: str) -> Document:
+        """Start it; its state then, with the ``Pid`` that its PID 1 has on the host."""
         client = self.client()
         _translated(lambda: client.start(container))
+        return dict(self.inspect(container).get("State") or {})
 
     def inspect(self, container: str) -> Document:
         """The engine's record of a container."""
@@ -141,14 +139,16 @@ class Engine:
         client = self.client()
         _translated(lambda: client.wait(container, timeout=int(seconds)))
 
-    def remove(self, container: str) -> None:
-        """Kill and delete it, and what anonymous volumes it has. Gone already is no error."""
+    def remove(self, container: str) -> bool:
+        """Kill and delete it, with what anonymous volumes it has; false where there is none."""
         client = self.client()
         try:
             _translated(lambda: client.remove_container(container, force=True, v=True))
         except EngineRefusal as refusal:
             if not refusal.missing:
                 raise
+            return False
+        return True
 
     def labelled(self, label: str) -> list[Document]:
         """All containers that carry this label, running or not."""
@@ -204,18 +204,9 @@ def _translated(function: Callable[[], T]) -> T:
         raise EngineLost(f"the engine does not answer: {error}") from error
 
 
-def socket_urls(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:
-    """Where an engine may listen: DOCKER_HOST alone where it is set, else the usual sockets."""
-    if host := environment.get("DOCKER_HOST"):
-        return (host,)
-    runtime = environment.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
-    paths = ["/var/run/docker.sock", f"{runtime}/docker.sock", f"{runtime}/podman/podman.sock"]
-    if uid == 0:
-        paths.append("/run/podman/podman.sock")
-    return tuple(f"unix://{path}" for path in paths)
-
-
-def _open(url: str | None, connections: int) -> tuple[str, docker.APIClient]:
+def _open(
+    url: str | None, connections: int, seconds: float = CALL_SECONDS
+) -> tuple[str, docker.APIClient]:
     faults = []
     for candidate in (url,) if url else socket_urls(os.environ, os.geteuid()):
         if not candidate.startswith("unix://"):
@@ -224,63 +215,38 @@ def _open(url: str | None, connections: int) -> tuple[str, docker.APIClient]:
             raise Unavailable(message, remedy=remedy, engine=True)
         path = "/" + candidate.removeprefix("unix://").lstrip("/")
         try:
-            client = docker.APIClient(
-                base_url=f"unix://{path}",
-                version="auto",
-                timeout=int(CALL_SECONDS),
-                max_pool_size=connections,
-            )
-        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            _knock(path)
+            return path, _connect(f"unix://{path}", connections, seconds)
+        except (
+            OSError,
+            docker.errors.DockerException,
+            requests.exceptions.RequestException,
+        ) as error:
             faults.append(f"{path}: {_root_cause(error)}")
-            continue
-        client.trust_env = False  # no proxies, no .netrc
-        return path, client
-    raise Unavailable(
-        f"no container engine answers ({'; '.join(faults)})", remedy=_START, engine=True
-    )
+    message = f"no container engine answers ({'; '.join(faults)})"
+    raise Unavailable(message, remedy=_START, engine=True)
+
+
+def _knock(path: str) -> None:
+    """Raises OSError where nobody listens. (The library would leave its socket open then.)"""
+    with socket.socket(socket.AF_UNIX) as knock:
+        knock.settimeout(10)
+        knock.connect(path)
+
+
+def _connect(url: str, connections: int, seconds: float) -> docker.APIClient:
+    """A client with the engine's own API version. (Left to find it out by itself, the library
+    leaves connections open where that fails.)"""
+    with contextlib.closing(docker.APIClient(url, version=_ANY_VERSION, timeout=10)) as first:
+        version = first.version(api_version=False).get("ApiVersion")
+    if not isinstance(version, str):
+        raise docker.errors.DockerException("it answers, but not as a container engine does")
+    client = docker.APIClient(url, version=version, timeout=int(seconds), max_pool_size=connections)
+    client.trust_env = False  # no proxies, no .netrc
+    return client
 
 
 def _root_cause(error: BaseException) -> str:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def read_facts(info: Document, api_version: str) -> Facts:
-    """Pure: the answer to ``GET /info``."""
-    options = {
-        option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or ()
-    }
-    needed = {
-        "linux containers": info.get("OSType", "linux") == "linux",
-        "seccomp": "seccomp" in options,
-        "a memory limit": info.get("MemoryLimit", True),
-        "a swap limit": info.get("SwapLimit", True),
-        "a limit of processes": info.get("PidsLimit", True),
-        "a cpu quota": info.get("CpuCfsQuota", True),
-    }
-    return Facts(
-        version=str(info.get("ServerVersion", "")),
-        api_version=api_version,
-        processors=int(info.get("NCPU") or 1),
-        runtimes=frozenset(info.get("Runtimes") or ()),
-        rootless="rootless" in options,
-        remapped="userns" in options,
-        missing=tuple(name for name, given in needed.items() if not given),
-    )
-
-
-def container_user(sandbox: Sandbox, facts: Facts, own_uid: int) -> str:
-    """Pure: "uid:gid" inside, so that the host sees ``sandbox.uid``. Raises ``Refused``.
-
-    A rootless engine maps its own user to 0 inside: the one case in which "0:0" is asked for.
-    """
-    if sandbox.uid == 0 or sandbox.gid == 0:
-        raise Refused("a hook never runs as host root (uid or gid 0)")
-    if facts.rootless:
-        if sandbox.uid != own_uid:
-            raise Refused(f"a rootless engine cannot run a hook as host uid {sandbox.uid}")
-        return "0:0"
-    if facts.remapped and any(mount.writable for mount in sandbox.mounts):
-        raise Refused("this engine remaps user ids (userns-remap): no directory can be writable")
-    return f"{sandbox.uid}:{sandbox.gid}"

@@ -121,6 +121,10 @@ class ContainerStreams:
             anyio.notify_closing(self._connection)
             self._connection.close()
 
+    def abandon(self) -> None:
+        """The same, for a thread that finds nobody waiting for these streams."""
+        self._connection.close()
+
 
 def attach(path: str, api_version: str, container: str, seconds: float) -> ContainerStreams:
     """Blocking: take over the streams of a container that was created and not yet started.
