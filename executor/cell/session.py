@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from executor.cell import protocol
 
@@ -216,6 +216,7 @@ class _Conversation:
                     self._take(kind, body)
                     if self._end is not None:
                         return
+                await checkpoint()  # a flood may not keep the clocks from their turn
         except protocol.ProtocolError as error:
             self._finish(End.LOST, f"the cell broke the protocol: {error}")
         except _LOST as error:
@@ -241,14 +242,13 @@ class _Conversation:
             self._started_event.set()
         else:
             self._exit = last = protocol.decode_exit(body)
-            captured = len(self._stdout) + len(self._stderr)
-            self._cut = self._cut or last.stdout_bytes + last.stderr_bytes > captured
+            self._cut |= last.stdout_bytes + last.stderr_bytes > len(self._stdout + self._stderr)
             self._finish(End.EXIT)
 
     def _collect(self, output: bytearray, chunk: bytes) -> None:
         room = self._job.sandbox.limits.output_bytes - len(output)
         output += chunk[:room]
-        self._cut = self._cut or len(chunk) > room
+        self._cut |= len(chunk) > room
 
     async def _send(self) -> None:
         try:

@@ -357,6 +357,20 @@ async def test_a_hook_that_the_cell_does_not_end_is_destroyed(sandbox: Sandboxed
     assert sandbox.destroyed == ["destroyed"]
 
 
+async def test_a_flood_that_never_pauses_does_not_stop_the_clocks(sandbox: Sandboxed) -> None:
+    frames = [READY, STARTED]
+
+    async def flood() -> bytes:  # as a socket that always has more: nothing here awaits
+        return frames.pop(0) if frames else out(b"x" * 1000)
+
+    async def cell(wire: Wire) -> None:
+        await wire.hear()
+
+    sandbox.wire.receive = flood  # type: ignore[method-assign]
+    report = await sandbox.run(cell, job(timeout=0.02, grace=0.02), bounds=SOON)
+    assert (report.end, report.truncated) == (End.OVERDUE, True)
+
+
 async def test_a_destroy_that_changes_nothing_still_ends_the_run(sandbox: Sandboxed) -> None:
     async def cell(wire: Wire) -> None:
         await wire.start()
