@@ -48,6 +48,9 @@ def explain(
         stripped=stripped_names(action.env),
         command_sha256=files.command_sha256,
     )
+    if subscription.refusal is not None:
+        # The policy here is only a stand-in: whatever else it made of the hook would mislead.
+        return replace(bare, findings=(_error(bare, subscription.refusal),))
     found = (*_verdict(bare, event, files, settings), *lint(bare, files, look))
     return replace(bare, findings=found)
 
@@ -94,9 +97,13 @@ def _verdict(
     reason = planned.reason if isinstance(planned, Outcome) else None
     told = "; ".join(files.faults)
     if reason and reason != told:
-        yield Finding(Weight.ERROR, hook.pointer, reason)
+        yield _error(hook, reason)
     for fault in files.faults:
-        yield Finding(Weight.ERROR, hook.pointer, fault)
+        yield _error(hook, fault)
     failure = files.failure
     if failure is not None and failure.reason and failure.reason != reason:
-        yield Finding(Weight.ERROR, f"{hook.pointer}/command", failure.reason)
+        yield _error(hook, failure.reason, at="/command")
+
+
+def _error(hook: Explanation, message: str, *, at: str = "") -> Finding:
+    return Finding(Weight.ERROR, hook.pointer + at, message)
