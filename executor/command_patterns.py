@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -66,20 +66,33 @@ def may_match(pattern: str, text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """A command's words by their role. ``operands`` say whether an option came directly before.
+class Shape:
+    """A command's words by their role, worked out once for all patterns.
 
-    ``open``: a hole stands where an option could; ``many``: a hole may become any words.
+    ``operands`` say whether an option came directly before. ``open``: a hole stands where an
+    option could; ``many``: a hole may become any words; ``holes``: there is any.
     """
 
+    command: Command
+    name: str
+    joined: str
+    holes: bool
     letters: frozenset[str]
     options: tuple[str, ...]
     operands: tuple[tuple[str, bool], ...]
     open: bool
     many: bool
 
+    @property
+    def hidden(self) -> bool:
+        """Whether even the program is not known."""
+        return _HOLE.search(self.name) is not None
 
-def _shape(name: str, arguments: Sequence[str]) -> _Shape:
+
+def shape_of(command: Command) -> Shape:
+    """The command as the generous reading needs it."""
+    name, arguments = command.name, command.words[1:]
+    joined = " ".join((name, *arguments))
     letters: set[str] = set()
     options: list[str] = []
     operands: list[tuple[str, bool]] = []
@@ -104,7 +117,17 @@ def _shape(name: str, arguments: Sequence[str]) -> _Shape:
     if name == "rm" and "R" in letters:
         letters.add("r")
     many = any(MANY in word for word in arguments)
-    return _Shape(frozenset(letters), tuple(options), tuple(operands), unsure or many, many)
+    return Shape(
+        command,
+        name,
+        joined,
+        _HOLE.search(joined) is not None,
+        frozenset(letters),
+        tuple(options),
+        tuple(operands),
+        unsure or many,
+        many,
+    )
 
 
 class CommandPattern:
@@ -117,14 +140,14 @@ class CommandPattern:
         self._rest = self.text.removesuffix(" *")
         name = words[0].rpartition("/")[2]
         self.key = None if "*" in words[0] else name
+        self.subcommand = words[1] if words[1:] and _SUBCOMMAND.fullmatch(words[1]) else None
+        """A word without which no command without holes is meant."""
         self._options = tuple(word for word in words[1:] if word.startswith("-") and len(word) > 1)
         self._operands = tuple(
             word for word in words[1:] if word not in self._options and word.strip("*")
         )
         # `npm publish` is not `npm run publish`, though `rm /` is `rm a /`.
-        self._anchored = words[1:2] == list(self._operands[:1]) and bool(
-            _SUBCOMMAND.fullmatch(words[1] if words[1:] else "")
-        )
+        self._anchored = self.subcommand is not None
 
     def strictly(self, command: Command) -> bool:
         """Whether an allow rule with this pattern vouches for the command."""
@@ -139,22 +162,22 @@ class CommandPattern:
         fewer = tuple(word for word in words if word != MANY)
         return len(fewer) == len(words) or (bool(fewer) and self._whole(fewer))
 
-    def generously(self, command: Command) -> Match:
+    def generously(self, shape: Shape) -> Match:
         """Whether a deny or ask rule with this pattern is about the command."""
-        name, arguments = command.words[0], command.words[1:]
-        joined = " ".join((command.name, *arguments))
-        if glob_matches(self.text, joined) or glob_matches(self.text, " ".join(command.words)):
+        words = shape.command.words
+        if glob_matches(self.text, shape.joined):
             return Match.YES
-        shape = _shape(command.name, arguments)
-        if self._names(name, covers) and self._means(command.name, shape, covers, sure=True):
+        if words[0] != shape.name and glob_matches(self.text, " ".join(words)):
             return Match.YES
-        if not _HOLE.search(joined):
+        if self._names(words[0], covers) and self._means(shape, covers, sure=True):
+            return Match.YES
+        if not shape.holes:
             return Match.NO
-        if self._names(name, may_match) and (
-            shape.many or MANY in name or self._means(command.name, shape, may_match, sure=False)
+        if self._names(words[0], may_match) and (
+            shape.many or MANY in words[0] or self._means(shape, may_match, sure=False)
         ):
             return Match.MAYBE
-        return Match.MAYBE if self.key is None and may_match(self.text, joined) else Match.NO
+        return Match.MAYBE if self.key is None and may_match(self.text, shape.joined) else Match.NO
 
     def _whole(self, words: tuple[str, ...]) -> bool:
         line = " ".join(word.translate(_SPACES) for word in words)
@@ -168,11 +191,11 @@ class CommandPattern:
             "/" not in word and test(self._name.rpartition("/")[2], name)
         )
 
-    def _means(self, name: str, shape: _Shape, test: _Test, *, sure: bool) -> bool:
-        if not all(
-            (shape.open and not sure) or _has_option(name, shape, one) for one in self._options
-        ):
-            return False
+    def _means(self, shape: Shape, test: _Test, *, sure: bool) -> bool:
+        if sure or not shape.open:
+            for option in self._options:
+                if not _has_option(shape, option):
+                    return False
         wanted = list(self._operands)
         for word, after_option in shape.operands:
             if not wanted:
@@ -184,7 +207,7 @@ class CommandPattern:
         return not wanted
 
 
-def _has_option(name: str, shape: _Shape, wanted: str) -> bool:
+def _has_option(shape: Shape, wanted: str) -> bool:
     if any(glob_matches(wanted, word) for word in shape.options):
         return True
     if "*" in wanted:
@@ -194,10 +217,10 @@ def _has_option(name: str, shape: _Shape, wanted: str) -> bool:
         if any(len(word) > 2 and wanted.startswith(word) for word in given):
             return True
         return any(letter in shape.letters for letter in _LETTERS_OF.get(wanted[2:], ""))
-    if name in _WORD_OPTIONS or len(wanted) > 5:
+    if shape.name in _WORD_OPTIONS or len(wanted) > 5:
         return False
     letters = set(wanted[1:])
-    if name == "rm" and "R" in letters:
+    if shape.name == "rm" and "R" in letters:
         letters = letters - {"R"} | {"r"}
     return letters <= shape.letters
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from executor.command_patterns import Match
 from executor.errors import Fault, InvalidConfig
+from executor.permission_index import Index, index_rules
 from executor.permission_rules import Call, Effect, Rule, compile_rule
 from executor.settings import PermissionSettings
 from executor.shell_commands import Command
@@ -41,16 +42,6 @@ class Decision:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The rules about one tool: those keyed by a program's name, and all others."""
-
-    by_program: Mapping[str, tuple[Rule, ...]]
-    others: tuple[Rule, ...]
-    all: tuple[Rule, ...]
-    commands: bool
-
-
 class Permission:
     """The compiled rules of one config.toml."""
 
@@ -58,7 +49,7 @@ class Permission:
         self._rules = tuple(rules)
         self._default = default
         self._ground = ground
-        self._known: dict[str, _Rules] = {}
+        self._known: dict[str, Index] = {}
 
     @classmethod
     def compile(cls, settings: PermissionSettings, *, workspace: str, home: str = "") -> Permission:
@@ -82,7 +73,7 @@ class Permission:
         rules = self._about(tool)
         ask: Decision | None = None
         allowing: list[Rule] = []
-        for rule in _relevant(rules, call):
+        for rule in rules.candidates(call):
             if rule.effect is Effect.ALLOW:
                 allowing.append(rule)
                 continue
@@ -119,12 +110,14 @@ class Permission:
             ],
         }
 
-    def _about(self, tool: str) -> _Rules:
+    def _about(self, tool: str) -> Index:
         known = self._known.get(tool)
         if known is None:
             if len(self._known) >= _KNOWN_TOOLS:
                 self._known.clear()
-            known = self._known[tool] = _gather([r for r in self._rules if r.about(tool)])
+            known = self._known[tool] = index_rules(
+                rule for rule in self._rules if rule.about(tool)
+            )
         return known
 
     def _otherwise(self, call: Call, allowing: list[Rule]) -> Decision:
@@ -132,37 +125,6 @@ class Permission:
         if allowing and call.reading is not None and call.reading.caveats:
             reason = f"no allow rule vouches for it: {call.reading.caveats[0]}"
         return Decision(self._default, None, f'{reason}; the default is "{self._default.value}"')
-
-
-def _gather(rules: list[Rule]) -> _Rules:
-    by_program: dict[str, list[Rule]] = {}
-    others: list[Rule] = []
-    for rule in rules:
-        if rule.command is not None and rule.command.key is not None:
-            by_program.setdefault(rule.command.key, []).append(rule)
-        else:
-            others.append(rule)
-    return _Rules(
-        {name: tuple(keyed) for name, keyed in by_program.items()},
-        tuple(others),
-        tuple(rules),
-        commands=any(rule.command is not None for rule in rules),
-    )
-
-
-def _relevant(rules: _Rules, call: Call) -> Iterable[Rule]:
-    """The rules that could match, by the programs that the call names; all for a hidden name."""
-    if not rules.by_program:
-        return rules.others
-    if call.reading is None:
-        return rules.others
-    names = dict.fromkeys(command.name for command in call.reading.commands)
-    if any(MANY in name or ONE in name for name in names):
-        return rules.all
-    found = list(rules.others)
-    for name in names:
-        found += rules.by_program.get(name, ())
-    return found
 
 
 def _allowed(allowing: list[Rule], call: Call) -> Decision | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from executor.command_patterns import CommandPattern, Match
+from executor.command_patterns import CommandPattern, Match, Shape, shape_of
 from executor.errors import Fault
 from executor.globs import any_glob_matches, glob_matches
 from executor.settings import PermissionRule
@@ -35,7 +35,7 @@ class Effect(StrEnum):
 class Call:
     """One tool call, looked at no more than its rules need."""
 
-    __slots__ = ("_paths", "_reading", "_was_read", "ground", "input", "tool")
+    __slots__ = ("_paths", "_reading", "_shapes", "_texts", "_was_read", "ground", "input", "tool")
 
     def __init__(self, tool: str, tool_input: Mapping[str, object], ground: Ground) -> None:
         self.tool = tool
@@ -44,6 +44,8 @@ class Call:
         self._reading: Reading | None = None
         self._was_read = False
         self._paths: tuple[ToolPath | None, ...] | None = None
+        self._shapes: tuple[Shape, ...] | None = None
+        self._texts: dict[str, tuple[str, ...]] = {}
 
     @property
     def reading(self) -> Reading | None:
@@ -58,6 +60,21 @@ class Call:
         if self._paths is None:
             self._paths = paths_of(self.input, self.ground)
         return self._paths
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The commands as patterns look at them."""
+        if self._shapes is None:
+            reading = self.reading
+            self._shapes = () if reading is None else tuple(map(shape_of, reading.commands))
+        return self._shapes
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """The field's value as text, each item of a list; a dotted name goes into objects."""
+        known = self._texts.get(field)
+        if known is None:
+            known = self._texts[field] = _texts(self.input, field)
+        return known
 
     def _read(self) -> Reading | None:
         for field in COMMAND_FIELDS:
@@ -93,9 +110,9 @@ class Rule:
         if self.path is not None:
             result = _any_path(self.path, call.paths)
         if result and self.command is not None:
-            result = min(result, _any_command(self.command, call.reading))
+            result = min(result, _any_command(self.command, call.shapes))
         for field, pattern in self.fields if result else ():
-            if not any(glob_matches(pattern, text) for text in _texts(call.input, field)):
+            if not any(glob_matches(pattern, text) for text in call.texts(field)):
                 return Match.NO
         return result
 
@@ -106,7 +123,7 @@ class Rule:
             if not paths or not all(one is not None and path.strictly(one) for one in paths):
                 return False
         for field, pattern in self.fields:
-            texts = _texts(call.input, field)
+            texts = call.texts(field)
             if not texts or not all(glob_matches(pattern, text) for text in texts):
                 return False
         return True
@@ -147,12 +164,10 @@ def compile_rule(index: int, rule: PermissionRule, ground: Ground) -> Rule | lis
     )
 
 
-def _any_command(pattern: CommandPattern, reading: Reading | None) -> Match:
-    if reading is None:
-        return Match.NO
+def _any_command(pattern: CommandPattern, shapes: tuple[Shape, ...]) -> Match:
     best = Match.NO
-    for command in reading.commands:
-        best = max(best, pattern.generously(command))
+    for shape in shapes:
+        best = max(best, pattern.generously(shape))
         if best is Match.YES:
             break
     return best
@@ -169,7 +184,6 @@ def _any_path(pattern: PathPattern, paths: tuple[ToolPath | None, ...]) -> Match
 
 
 def _texts(tool_input: Mapping[str, object], field: str) -> tuple[str, ...]:
-    """The field's value as text, each item of a list; a dotted name goes into objects."""
     value: object = tool_input.get(field, _MISSING)
     if value is _MISSING and "." in field:
         value = tool_input

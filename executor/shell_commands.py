@@ -18,6 +18,7 @@ from executor.shell_wrappers import ANY, ASSIGNMENT, SHELLS, WRAPPERS, Wrapper, 
 
 MAX_LEVELS = 12
 """Wrappers around wrappers."""
+_MAX_SUFFIXES = 64
 
 _SIMPLE_TEXT = re.compile(r"[A-Za-z0-9_./,:@%+=\- ]*", re.ASCII)
 _SPECIAL = frozenset(
@@ -185,7 +186,9 @@ class _Unwrapping:
 
     def _every_suffix(self, words: tuple[str, ...]) -> None:
         self._split.doubts.caveats.append(f"{words[0]} runs another command")
-        for at in range(1, len(words)):
+        if len(words) > _MAX_SUFFIXES:
+            self._split.doubts.unclear.append(f"the words of {words[0]} are too many to follow")
+        for at in range(1, min(len(words), _MAX_SUFFIXES)):
             word = words[at]
             if word.startswith("-") and "=" not in word:
                 continue
@@ -195,7 +198,7 @@ class _Unwrapping:
             if name in SHELLS or name in WRAPPERS or name in ANY or name == "find":
                 self._command(words[at:])
                 return
-            self._keep(words[at:])
+            self._keep(words[at : at + _MAX_SUFFIXES])
         if _has_hole(words[1:]):
             self._unknown("a command is not known before it runs")
 

@@ -19,11 +19,16 @@ _ESCAPE = re.compile(
 )
 _ESCAPES = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r"}
 _ESCAPES |= {"t": "\t", "v": "\v"}
+_MAX_COMMAS = 32
 _MAX_PIECES = 64
 
 
 def expanded(word: str) -> list[str]:
     """The words that a brace expansion makes of one; for all others just that one."""
+    if OPEN not in word and COMMA not in word and CLOSE not in word:
+        return [word]
+    if word.count(COMMA) > _MAX_COMMAS:
+        return [word.partition(OPEN)[0] + MANY]
     done: list[str] = []
     left = [word]
     while left:

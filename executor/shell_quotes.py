@@ -18,6 +18,8 @@ from executor.shell_literals import CLOSE, COMMA, MANY, ONE, OPEN, ansi_c
 ENDS = frozenset(" \t\n;&|<>()")
 """What ends an unquoted word."""
 
+MAX_DEPTH = 24
+"""Texts inside texts; people write three."""
 _AFTER = frozenset({"", *ENDS})
 _MARKS = {"*": ONE, "?": ONE, ",": COMMA, MANY: MANY, ONE: MANY, OPEN: "?", COMMA: "?", CLOSE: "?"}
 """What single characters become; a hole of an outer text may split in an inner one."""
@@ -25,7 +27,7 @@ _MARKS = {"*": ONE, "?": ONE, ",": COMMA, MANY: MANY, ONE: MANY, OPEN: "?", COMM
 _PLAIN = re.compile(r"[^ \t\n\\'\"`$*?\[{},;&|<>()\x00-\x04]+")
 _UNQUOTED = re.compile(r"[^\\\"`$]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
-_BRACKETS = re.compile(r"\[[^\s;&|<>()'\"$`\\\]]+\]")
+_BRACKETS = re.compile(r"\[[^\s;&|<>()'\"$`\\\]]{1,64}\]")
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,$#()]*", re.ASCII)
 
 
@@ -187,7 +189,7 @@ class WordReader:
         if (found := _BRACKETS.match(self.text, self.at - 1)) is not None:
             self.at = found.end()
             return ONE
-        if "]" in self.text[self.at :]:
+        if self.text.find("]", self.at) >= 0:
             self._doubts.unclear.append("a bracket pattern holds quotes or expansions")
         return MANY
 
@@ -205,7 +207,10 @@ class WordReader:
             return hole
         if text.startswith("{", self.at):
             self.at += 1
-            return MANY if self._braced() else hole
+            self._doubts.depth += 1
+            splits = self._braced()
+            self._doubts.depth -= 1
+            return MANY if splits else hole
         if text.startswith("[", self.at):
             self._doubts.unclear.append("it uses $[…]")
             return MANY
@@ -223,6 +228,8 @@ class WordReader:
     def _braced(self) -> bool:
         """Up to the ``}`` of ``${…}``; whether it may become several words even in quotes."""
         start = self.at
+        if self._doubts.depth > MAX_DEPTH:
+            self.at = len(self.text)
         while self.at < len(self.text):
             char = self.text[self.at]
             self.at += 1

@@ -18,11 +18,10 @@ import re
 from dataclasses import dataclass, field
 
 from executor.shell_literals import MANY, ONE, PRIVATE, expanded
-from executor.shell_quotes import ENDS, Doubts, Word, WordReader
+from executor.shell_quotes import ENDS, MAX_DEPTH, Doubts, Word, WordReader
 
-MAX_CHARACTERS = 65_536
+MAX_CHARACTERS = 32_768
 MAX_COMMANDS = 1_000
-MAX_DEPTH = 24
 
 _RESERVED = frozenset(
     {"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "!", "{", "}", "esac"}

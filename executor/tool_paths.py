@@ -76,7 +76,7 @@ def absolute(path: str, ground: Ground) -> ToolPath | None:
 
 
 class PathPattern:
-    """One compiled pattern. ``prefix`` begins every path that it can match."""
+    """One compiled pattern. ``prefix`` begins every path that it can match, ``piece`` is in it."""
 
     def __init__(self, text: str, ground: Ground) -> None:
         if text.startswith("~/") and ground.home:
@@ -92,6 +92,9 @@ class PathPattern:
         generous = [*self._patterns, *(one.rstrip("/") + "/*" for one in self._patterns)]
         generous += [one.removesuffix("/*") for one in self._patterns if len(one) > 2]
         self._generous = tuple(dict.fromkeys(one for one in generous if one))
+        self.piece = next(
+            (one for part in reversed(wide.split("*")) if (one := part.strip("/"))), ""
+        )
         self.prefix = posixpath.commonprefix([one.split("*")[0] for one in self._generous])
 
     def strictly(self, path: ToolPath) -> bool:
@@ -100,10 +103,7 @@ class PathPattern:
 
     def generously(self, path: ToolPath) -> bool:
         """Whether a deny or ask rule with this pattern is about the path."""
-        text = path.text
-        return text.startswith(self.prefix) and any(
-            glob_matches(one, text) for one in self._generous
-        )
+        return any(glob_matches(one, path.text) for one in self._generous)
 
 
 def _tidied(pattern: str) -> str:
