@@ -92,6 +92,13 @@ def a_job(
     )
 
 
+def reachable(directory: Path) -> None:
+    """Open pytest's private directories to the hook's user."""
+    for each in (directory, *directory.parents[:2]):
+        if each.stat().st_uid == os.geteuid():
+            each.chmod(0o755)
+
+
 @pytest.fixture(scope="session")
 def native() -> None:
     """Skips where this machine cannot build a sandbox."""
@@ -122,8 +129,7 @@ def run(backend: NamespaceBackend) -> RunArgv:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A directory that the hook's user can reach, by a path of its own below /tmp."""
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    reachable(tmp_path)
     (tmp_path / "file").write_text("content")
     return tmp_path
 

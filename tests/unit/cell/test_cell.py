@@ -17,7 +17,7 @@ from executor.cell import launch, protocol, seccomp
 from executor.cell.protocol import Exit, Kind, Stopped
 from executor.job import Job
 from tests.support import missing
-from tests.unit.cell.conftest import a_job, a_mount
+from tests.unit.cell.conftest import a_job, a_mount, reachable
 
 pytestmark = [pytest.mark.namespace, pytest.mark.usefixtures("native")]
 PATIENCE = 60.0
@@ -377,8 +377,7 @@ def test_as_pid_1_it_is_ready_at_once_and_runs_a_job(tmp_path: Path) -> None:
     program = tmp_path / "cell"
     program.write_bytes(launch.cell_path().read_bytes())
     program.chmod(0o755)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path)
     with theirs:
         process = subprocess.Popen(
             ["unshare", "-pfmn", "--kill-child", "sh", "-c", setup], stdin=theirs, stdout=theirs

@@ -19,7 +19,7 @@ from executor.errors import Unavailable
 from executor.instance import Instance
 from executor.job import Enforce
 from executor.outcome import Cause, Stage, Status
-from tests.unit.cell.conftest import RunArgv, a_job, a_mount
+from tests.unit.cell.conftest import RunArgv, a_job, a_mount, reachable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.namespace]
 
@@ -164,8 +164,7 @@ async def test_what_a_killed_executor_leaves_ends_and_is_swept(
         " mounts=(a_mount(Path(sys.argv[1]), writable=True),))\n"
         "anyio.run(NamespaceBackend(instance=Instance.open()).run, job)\n"
     )
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    reachable(tmp_path)
     tmp_path.chmod(0o777)
     os.mkfifo(tmp_path / "up")
     (tmp_path / "up").chmod(0o666)
