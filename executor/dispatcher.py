@@ -32,7 +32,7 @@ from executor.receipt import Receipt
 from executor.record import Record
 from executor.registry import Registry
 from executor.runner import Grounds, Runner, interrupted, unstarted
-from executor.subscription import Subscription
+from executor.subscription import AnySubscription
 from executor.topics import topic_of
 
 _MAX_INBOX = 65536
@@ -45,7 +45,7 @@ class _Pending:
 
     receipt: Receipt
     position: int
-    subscription: Subscription
+    subscription: AnySubscription
     grounds: Grounds
     queued_at: float
 

@@ -14,7 +14,7 @@ from executor.errors import Refused
 from executor.events import Event
 from executor.hooks import Hook
 from executor.policy import Policy, stricter
-from executor.subscription import Subscription
+from executor.subscription import AnySubscription, PluginSubscription, Subscription
 
 _TOOL_KEYS = ("tool", "tool_name")
 
@@ -25,9 +25,9 @@ class Snapshot:
 
     generation: int
     configuration: Configuration
-    subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
+    subscriptions: Mapping[str, tuple[AnySubscription, ...]] = field(default_factory=dict)
 
-    def match(self, event: Event) -> tuple[Subscription, ...]:
+    def match(self, event: Event) -> tuple[AnySubscription, ...]:
         """Who reacts to this event, in configured order."""
         tool = next((event.payload[key] for key in _TOOL_KEYS if key in event.payload), None)
         return tuple(
@@ -53,14 +53,21 @@ class Registry:
 
 
 def build_snapshot(
-    configuration: Configuration, *, generation: int, backend_of: Callable[[Policy], str]
+    configuration: Configuration,
+    *,
+    generation: int,
+    backend_of: Callable[[Policy], str],
+    plugins: Sequence[PluginSubscription] = (),
 ) -> Snapshot:
-    """Bind each enabled hook to its policy and backend."""
-    subscriptions: dict[str, list[Subscription]] = {}
+    """Bind each enabled hook to its policy and backend; ``plugins`` are bound already and come
+    after the hooks."""
+    subscriptions: dict[str, list[AnySubscription]] = {}
     for name, hook in identified(configuration.hooks):
         if hook.enabled:
             bound = subscribe(name, hook, configuration, backend_of)
             subscriptions.setdefault(hook.event, []).append(bound)
+    for plugin in plugins:
+        subscriptions.setdefault(plugin.event, []).append(plugin)
     return Snapshot(
         generation,
         configuration,

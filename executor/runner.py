@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -19,13 +20,20 @@ from executor.backends.base import Backend
 from executor.events import Event
 from executor.hints import explained
 from executor.job import Job
-from executor.outcome import Cause, Outcome, Status, error
+from executor.outcome import Cause, Outcome, Status, error, refused
 from executor.plan import Files, Identity, Place, compile_job
 from executor.policy import Policy
 from executor.record import Record
 from executor.resolve import Resolver
 from executor.settings import Settings
-from executor.subscription import Subscription
+from executor.subscription import AnySubscription, PluginSubscription, Subscription
+from executor.wasm.job import PluginJob
+
+
+class PluginBackend(Protocol):
+    """What turns a PluginJob into an Outcome, by the rules of ``Backend.run``."""
+
+    async def run(self, job: PluginJob) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +56,25 @@ class Grounds:
 class Runner:
     """Runs one subscription for one event on the backend that its policy named."""
 
-    def __init__(self, backends: Mapping[str, Backend]) -> None:
+    def __init__(
+        self, backends: Mapping[str, Backend], plugins: PluginBackend | None = None
+    ) -> None:
         self._backends = backends
+        self._plugins = plugins
         self._disk = anyio.CapacityLimiter(8)
 
     async def run(
-        self, event: Event, subscription: Subscription, grounds: Grounds, *, queued_at: float
+        self, event: Event, subscription: AnySubscription, grounds: Grounds, *, queued_at: float
     ) -> Record:
         """The record of the run. Only cancellation raises; ``stopped`` makes its record."""
         waited = time.monotonic() - queued_at
+        if isinstance(subscription, PluginSubscription):
+            return await self._run_plugin(event, subscription, waited)
+        return await self._run_hook(event, subscription, grounds, waited)
+
+    async def _run_hook(
+        self, event: Event, subscription: Subscription, grounds: Grounds, waited: float
+    ) -> Record:
         started_at = timestamp()
         run_id = new_run_id()
         place = grounds.place(subscription.policy, subscription.backend)
@@ -90,8 +108,8 @@ class Runner:
             hook=subscription.id,
             event=event.name,
             session_id=event.session_id,
-            backend="shell",
-            sandbox=subscription.backend,
+            backend=subscription.kind,
+            sandbox=subscription.walls,
             policy=subscription.policy.name,
             started_at=started_at,
             ended_at=timestamp(),
@@ -101,13 +119,52 @@ class Runner:
             image=place.digest,
         )
 
+    async def _run_plugin(
+        self, event: Event, subscription: PluginSubscription, waited: float
+    ) -> Record:
+        started_at = timestamp()
+        sandbox, job = subscription.sandbox, None
+        if subscription.refusal is not None or sandbox is None or self._plugins is None:
+            outcome = refused(subscription.refusal or "plugins are not open here")
+        else:
+            job = PluginJob(
+                sandbox,
+                event.name,
+                event.session_id,
+                event.timestamp,
+                event.envelope,
+                gate=subscription.gate,
+            )
+            try:
+                outcome = await self._plugins.run(job)
+            except Exception as failure:  # noqa: BLE001  (a fault of ours must not reach the agent)
+                outcome = error(f"internal error: {type(failure).__name__}: {failure}")
+        return Record(
+            run_id=new_run_id(),
+            hook=subscription.id,
+            event=event.name,
+            session_id=event.session_id,
+            backend=subscription.kind,
+            sandbox=subscription.walls,
+            policy=subscription.policy.name,
+            started_at=started_at,
+            ended_at=timestamp(),
+            outcome=replace(
+                outcome,
+                notes=(*subscription.notes, *outcome.notes),
+                usage=replace(outcome.usage, queue_seconds=waited),
+            ),
+            job_digest=None if job is None else job.digest,
+            command_sha256=None if sandbox is None else sandbox.sha256,
+        )
+
     async def _execute(self, planned: Job | Outcome, backend: str) -> Outcome:
         if isinstance(planned, Outcome):
             return planned
         return await self._backends[backend].run(planned)
 
 
-def unstarted(event: Event, subscription: Subscription, outcome: Outcome) -> Record:
+def unstarted(event: Event, subscription: AnySubscription, outcome: Outcome) -> Record:
     """The record of a run that never began: dropped, or interrupted while it waited."""
     now = timestamp()
     return Record(
@@ -115,8 +172,8 @@ def unstarted(event: Event, subscription: Subscription, outcome: Outcome) -> Rec
         hook=subscription.id,
         event=event.name,
         session_id=event.session_id,
-        backend="shell",
-        sandbox=subscription.backend,
+        backend=subscription.kind,
+        sandbox=subscription.walls,
         policy=subscription.policy.name,
         started_at=now,
         ended_at=now,

@@ -125,11 +125,10 @@ class WasmBackend:
 
 def _outcome(answer: Meta, output: bytes, job: PluginJob) -> Outcome:
     """The outcome in a worker's words. Raises Garbled where they are not such."""
-    end = answer.get("end")
-    message = answer.get("message")
-    if end not in _ENDS or not (message is None or isinstance(message, str)):
-        raise Garbled("no end, or no message")
-    status, cause, stage = _ENDS[End(end)]
+    end, message = _end_of(answer), answer.get("message")
+    if not (message is None or isinstance(message, str)):
+        raise Garbled("its message is no text")
+    status, cause, stage = _ENDS[end]
     split, cut = int(number_of(answer, "stdout")), int(number_of(answer, "cut"))
     seen = answer.get("seen")
     if not isinstance(seen, list) or len(seen) != 2 or not all(isinstance(n, int) for n in seen):
@@ -141,17 +140,24 @@ def _outcome(answer: Meta, output: bytes, job: PluginJob) -> Outcome:
         stderr=output[split:],
         truncated=sum(seen) > len(output),
         duration_seconds=number_of(answer, "seconds"),
-        reason=_reason(End(end), message, cut, job.sandbox),
+        reason=_reason(end, message, cut, job.sandbox),
         stage=stage,
         usage=Usage(stdout_bytes=seen[0], stderr_bytes=seen[1]),
     )
-    return _verdict(outcome, End(end), message, cut) if job.gate else outcome
+    return _verdict(outcome, end, message, cut) if job.gate else outcome
 
 
-_ENDS: Mapping[object, tuple[Status, Cause, Stage | None]] = {
+def _end_of(answer: Meta) -> End:
+    try:
+        return End(str(answer.get("end")))
+    except ValueError:
+        raise Garbled("it tells no end") from None
+
+
+_ENDS: Mapping[End, tuple[Status, Cause, Stage | None]] = {
     End.OK: (Status.OK, Cause.EXIT, None),
     End.ERR: (Status.FAILED, Cause.EXIT, None),
-    End.TRAP: (Status.FAILED, Cause.SIGNAL, None),
+    End.TRAP: (Status.FAILED, Cause.EXIT, None),
     End.LATE: (Status.TIMEOUT, Cause.WALL_CLOCK, Stage.TERM),
     End.MEMORY: (Status.OOM, Cause.MEMORY, None),
     End.REJECTED: (Status.FAILED, Cause.SETUP, None),
