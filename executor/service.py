@@ -37,6 +37,7 @@ from executor.runner import Grounds, Runner
 from executor.sandboxes import Sandboxes
 from executor.settings import default_state_dir
 from executor.store import Store
+from executor.wasm.opened import OpenedPlugins, open_plugins
 
 
 class Executor:
@@ -61,21 +62,34 @@ class Executor:
         """Open the workspace's executor; leaving the block runs what is queued, then stops.
 
         ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
-        replaces the real ones (tests), ``configuration`` what the files say (``run``). Raises
+        replaces the real ones (tests), ``configuration`` what the files say (``run``; then no
+        plugin is opened). Waits until each plugin is compiled or refused. Raises
         InvalidConfig (a broken file, at start-up), and Unavailable where no sandbox can be had:
         there is no unsandboxed mode.
         """
         async with AsyncExitStack() as stack:
             place = await anyio.to_thread.run_sync(open_workspace, workspace)
             stack.callback(place.close)
+            alone = configuration is not None
             if configuration is None:
                 configuration = await anyio.to_thread.run_sync(load_configuration, place)
             sandboxes = await stack.enter_async_context(
                 Sandboxes.open(sandbox, backends, wanted_policies(configuration))
             )
             grounds = grounds_for(place, configuration, sandboxes.places)
+            plugins = OpenedPlugins()
+            if not alone:
+                state = state_directory(place, configuration.settings.state.dir)
+                plugins = await stack.enter_async_context(
+                    open_plugins(configuration, place, grounds.resolver, grounds.identity, state)
+                )
             registry = Registry(
-                build_snapshot(configuration, generation=1, backend_of=sandboxes.backend_of)
+                build_snapshot(
+                    configuration,
+                    generation=1,
+                    backend_of=sandboxes.backend_of,
+                    plugins=plugins.subscriptions,
+                )
             )
             metrics = Metrics()
             report = Log().warning
@@ -84,7 +98,7 @@ class Executor:
             metrics.registry.register(BusCollector(bus.counts))
             dispatcher = Dispatcher(
                 registry,
-                Runner(sandboxes.backends),
+                Runner(sandboxes.backends, plugins.backend),
                 bus,
                 Ledger((metrics, *sinks)),
                 metrics,
@@ -96,6 +110,7 @@ class Executor:
             stack.callback(dispatcher.abandon)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(dispatcher.work)
+                tasks.start_soon(plugins.warm)
                 try:
                     yield cls(dispatcher, bus, metrics)
                 except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
@@ -103,6 +118,7 @@ class Executor:
                     failure = raised
                     tasks.cancel_scope.cancel()
                 finally:
+                    plugins.settle()
                     dispatcher.finish()
             if failure is not None:
                 raise failure
