@@ -243,7 +243,6 @@ _UNBUILT: Mapping[str, tuple[str, ...]] = {
     "gate": ("strategy", "budget_ms"),
     "permission": ("default", "rules"),
     "api": ("host", "port"),
-    "bus": tuple(BusSettings.model_fields),
     "trust": ("mode",),
 }
 """Delete a key here when its feature is built."""

@@ -138,8 +138,8 @@ async def running(bus: Bus) -> AsyncIterator[None]:
     """The bus works while the block lasts."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        await tasks.start(bus.run)
         try:
+            await tasks.start(bus.run)
             yield
         except Exception as raised:  # noqa: BLE001  (kept, to leave as it came: not in a group)
             failure = raised

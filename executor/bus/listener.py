@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from executor import depth
 from executor.bus.base import (
+    MAX_WAITING,
     MAX_WAITING_BYTES,
     Counts,
     Drop,
@@ -80,6 +81,12 @@ class Listener:
         self._bytes += size
         return True
 
+    def deliver(self, message: Message) -> None:
+        """Queue it and wake the reader, in the event loop's thread."""
+        with self._lock:
+            if self.offer(message) and self.asleep:
+                self.wake()
+
     def wake(self) -> None:
         """Let the reader look again (in the event loop's thread)."""
         self.asleep = False
@@ -109,14 +116,14 @@ class Listener:
         depth.handle(message.depth)
         return message
 
-    async def batch(self) -> list[Message]:
-        """Everything that waits, at least one message; empty when closed."""
+    async def batch(self, limit: int = MAX_WAITING) -> list[Message]:
+        """What waits, at least one message and at most ``limit``; empty when closed."""
         while True:
             with self._lock:
                 if self._waiting:
-                    messages = list(self._waiting)
-                    self._waiting.clear()
-                    self._bytes = 0
+                    size = min(limit, len(self._waiting))
+                    messages = [self._waiting.popleft() for _ in range(size)]
+                    self._bytes -= sum(len(message.data) for message in messages)
                     return messages
                 if self._closed:
                     return []
