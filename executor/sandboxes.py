@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
-from executor import images
 from executor.backends.base import Backend
 from executor.errors import Unavailable
 from executor.instance import Instance
@@ -118,6 +117,8 @@ class Sandboxes:
         name = policy.sandbox.root
         if name == "host":
             return Place()
+        from executor import images
+
         image = await anyio.to_thread.run_sync(images.find, name)
         if image is None:
             raise Unavailable(

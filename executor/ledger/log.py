@@ -7,9 +7,8 @@ character reaches a terminal and no hook can forge a line.
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from typing import Any
-
-import structlog
 
 from executor.outcome import Status
 from executor.record import Record
@@ -28,8 +27,13 @@ def printable(text: str, limit: int = 300) -> str:
 class Log:
     """A Sink that writes the canonical line of each run."""
 
-    def __init__(self) -> None:
-        self._logger: Any = structlog.wrap_logger(
+    @cached_property
+    def _logger(self) -> Any:
+        # Imported with the first line: a run of the command line that has nothing to tell is
+        # done before structlog and what it imports would be loaded.
+        import structlog
+
+        return structlog.wrap_logger(
             structlog.PrintLogger(sys.stderr),
             processors=[
                 structlog.processors.add_log_level,
