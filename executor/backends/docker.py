@@ -21,6 +21,7 @@ What may fail, fails into a value: no answer is ``engine_lost``, an answer that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
@@ -231,14 +232,15 @@ class DockerBackend:
 
     async def sweep(self) -> int:
         """Remove containers of dead executors, and whatever is long past its own deadline."""
-        try:
-            found = await self._engine.call(partial(self._engine.labelled, bodies.LABEL_INSTANCE))
-            stale = [document["Id"] for document in found if self._is_stale(document)]
-            return sum(
-                [await self._engine.call(partial(self._engine.remove, name)) for name in stale]
+        removed = 0
+        with contextlib.suppress(EngineLost, EngineRefusal, Unavailable):
+            containers = await self._engine.call(
+                partial(self._engine.labelled, bodies.LABEL_INSTANCE)
             )
-        except (EngineLost, EngineRefusal, Unavailable):
-            return 0
+            for name in [found["Id"] for found in containers if self._is_stale(found)]:
+                with contextlib.suppress(EngineRefusal):  # somebody else is at it
+                    removed += await self._engine.call(partial(self._engine.remove, name))
+        return removed
 
     def _is_stale(self, document: Document) -> bool:
         labels = document.get("Labels") or {}

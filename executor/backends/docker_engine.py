@@ -55,7 +55,8 @@ class Engine:
         self._calls_at_once = calls_at_once
         self._opening = threading.Lock()
         self._client: docker.APIClient | None = None
-        self._path = ""
+        self.path = ""
+        """The socket, once it is open."""
 
     async def call(
         self,
@@ -87,7 +88,7 @@ class Engine:
         """The low-level client, with the newest API version that both ends speak."""
         with self._opening:
             if self._client is None:
-                self._path, self._client = _open(self._url, self._calls_at_once)
+                self.path, self._client = _open(self._url, self._calls_at_once)
             return self._client
 
     def facts(self) -> Facts:
@@ -116,7 +117,7 @@ class Engine:
     def prepare(self, container: str) -> tuple[ContainerStreams, Document]:
         """Its streams (before it is started, so that nothing is missed), and its record."""
         version = self.client().api_version
-        streams = _translated(lambda: attach(self._path, version, container, CALL_SECONDS))
+        streams = _translated(lambda: attach(self.path, version, container, CALL_SECONDS))
         try:
             return streams, self.inspect(container)
         except BaseException:
