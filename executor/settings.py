@@ -231,15 +231,14 @@ class Settings(BaseModel):
         default = Settings()
         found = [
             f"{section}.{key}"
-            for section, keys in _UNBUILT.items()
+            for section, keys in UNBUILT.items()
             for key in keys
             if getattr(getattr(self, section), key) != getattr(getattr(default, section), key)
         ]
-        found += [f"bind[{i}].plugins" for i, one in enumerate(self.bind) if one.plugins]
         return tuple(f"{key} is set, and has no effect in this version" for key in found)
 
 
-_UNBUILT: Mapping[str, tuple[str, ...]] = {
+UNBUILT: Mapping[str, tuple[str, ...]] = {
     "gate": ("strategy", "budget_ms"),
     "permission": ("default", "rules"),
     "api": ("host", "port"),

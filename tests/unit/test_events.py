@@ -51,7 +51,7 @@ json_values = st.recursive(
 
 
 def make(name: str = "turn_complete", payload: Any = None, **changes: Any) -> Event:
-    arguments = {"session_id": "sess_1", "now": NOW} | changes
+    arguments: dict[str, Any] = {"session_id": "sess_1", "now": NOW, **changes}
     return make_event(name, {} if payload is None else payload, **arguments)
 
 
@@ -154,18 +154,18 @@ def test_a_session_id_that_no_variable_should_hold_is_refused(session_id: object
 
 
 def test_a_session_id_of_the_longest_length_and_any_script_is_accepted() -> None:
-    assert make(session_id="é" * MAX_SESSION_ID_CHARACTERS)
+    assert make(session_id="é" * MAX_SESSION_ID_CHARACTERS).envelope
 
 
 @pytest.mark.parametrize("name", sorted(GATE))
 def test_a_gate_payload_with_another_session_id_is_refused(name: str) -> None:
     found = faults(name, {**PAYLOADS[name], "session_id": "sess_2"})
     assert found == {"/payload/session_id": "differs from the event's session_id"}
-    assert make(name, {**PAYLOADS[name], "session_id": "sess_1"})
+    assert make(name, {**PAYLOADS[name], "session_id": "sess_1"}).envelope
 
 
 def test_a_lifecycle_payload_may_hold_any_session_id() -> None:
-    assert make("turn_complete", {"session_id": "another"})
+    assert make("turn_complete", {"session_id": "another"}).envelope
 
 
 @pytest.mark.parametrize("make_value", [lambda inner: [inner], lambda inner: {"a": inner}])
@@ -173,7 +173,7 @@ def test_deep_nesting_is_a_fault_and_no_recursion_error(make_value: Any) -> None
     value: object = 1
     for _ in range(MAX_NESTING - 1):
         value = make_value(value)
-    assert make(payload={"x": value})
+    assert make(payload={"x": value}).envelope
     for _ in range(5000):
         value = make_value(value)
     assert "nested too deep" in faults(payload={"x": value})["/payload"]

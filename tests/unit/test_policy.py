@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import given, strategies as st
 
+from executor.admission import PROTECTED_NAMES
 from executor.errors import InvalidConfig, Refused
 from executor.globs import any_glob_matches
 from executor.policy import (
@@ -171,7 +172,7 @@ def test_paths_are_kept_in_one_spelling() -> None:
     "image", ["base", "python", "sha256:" + "0" * 64, "x.example/y@sha256:" + "a" * 64]
 )
 def test_an_image_is_a_local_name_or_pinned(image: str) -> None:
-    assert policy(sandbox={"image": image})
+    assert policy(sandbox={"image": image}).sandbox.image == image
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_sizes_are_bytes(text: object, size: int) -> None:
 @given(st.integers(0, 2**50))
 def test_a_printed_size_is_exact(size: int) -> None:
     text = format_size(size)
-    assert parse_size(text) == size or text == f"{size} bytes"
+    assert text == f"{size} bytes" or parse_size(text) == size
 
 
 # -------------------------------------------------------------------------- inheritance
@@ -339,7 +340,6 @@ def no_wider(narrow: Policy, wide: Policy) -> bool:
         and left.cpus <= right.cpus
         and left.output <= right.output
         and narrow.filesystem.tmp <= wide.filesystem.tmp
-        and "cgroup" in {left.enforce, "best" if right.enforce == "best" else None, left.enforce}
         and narrow.environment.home <= wide.environment.home
         and narrow.bus.emit <= wide.bus.emit
         and all(
@@ -420,8 +420,8 @@ def test_what_nobody_may_even_see_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/usr", "/usr/local/bin", "/etc", "/etc/cron.d", "/bin", "/sbin", "/lib", "/lib64/x", "/boot",
-        "/var/spool/cron", "/var/spool", "/var/lib", "/var/lib/docker/x",
+        "/usr", "/usr/local/bin", "/etc", "/etc/cron.d", "/bin", "/sbin", "/lib", "/lib64/x",
+        "/boot",         "/var/spool/cron", "/var/spool", "/var/lib", "/var/lib/docker/x",
         ".", "./", "/home/me/work", "/home/me", "a/..",
         "hooks.json", "config.toml", "policies", "policies/x", "plugins/y/z", ".git", ".git/hooks",
         "/home/me/work/policies", "vendor/lib/.git", "/srv/repo/.git/hooks",
@@ -479,9 +479,9 @@ def test_grant_rules_are_total(path: str, writable: bool) -> None:
 
 @given(st.lists(st.sampled_from(["a", "..", ".", "", "hooks.json", "etc", ".git"]), min_size=1))
 def test_no_spelling_of_a_path_hides_a_protected_one(parts: list[str]) -> None:
-    path = "/".join(parts)
-    assume(parts[0] == "hooks.json" and ".." not in parts)
-    assert grant_fault(path, workspace=WORKSPACE, protected=())
+    spelling = "/".join(["x/..", *(part for part in parts if part != ".."), "", "."])
+    for name in PROTECTED_NAMES:
+        assert grant_fault(f"./{name}/{spelling}", workspace=WORKSPACE, protected=())
 
 
 # ------------------------------------------------------------------------------- in words
