@@ -120,11 +120,12 @@ class NamespaceBackend:
     async def _run(self, job: Job, where: Hierarchies, stop: Stop, began_at: float) -> Outcome:
         frame = protocol.job_frame(job, seccomp=seccomp.hook_program(), **_rlimits(job, where))
         async with self._started(job, where) as cell:
+            # J follows B at once: a cell of ours has one job, and need not wait for us once more.
             report = await converse(
                 cell.streams,
                 job,
-                frame,
-                frames_before=[cell.build_frame],
+                b"",
+                frames_before=[cell.build_frame, frame],
                 destroy=cell.destroy,
                 stop=stop,
             )
@@ -173,19 +174,14 @@ class NamespaceBackend:
 
     @asynccontextmanager
     async def _started(self, job: Job, where: Hierarchies) -> AsyncIterator[_Cell]:
-        self._serial += 1
-        leaf = None
-        if where.legacy or where.unified:
-            name = leaf_name(self._instance.id, f"{self._serial}x{job.run_id}")
-            leaf = Leaf.create(where, name, _limit(job))
+        # The cell loads while its leaf is made; it does nothing before B.
+        process = launch.start("--enter", "--max-age", str(_max_age(job)))
+        cell = _Cell(job, process, launch.SocketStreams(process.sock))
         try:
-            process = launch.start("--enter", "--max-age", str(_max_age(job)))
-        except BaseException:
-            if leaf is not None:
-                leaf.remove()
-            raise
-        cell = _Cell(job, process, launch.SocketStreams(process.sock), leaf)
-        try:
+            if where.legacy or where.unified:
+                self._serial += 1
+                name = leaf_name(self._instance.id, f"{self._serial}x{job.run_id}")
+                cell.leaf = Leaf.create(where, name, _limit(job))
             yield cell
         finally:
             with anyio.CancelScope(shield=True):
@@ -199,7 +195,7 @@ class _Cell:
     job: Job
     process: launch.Launched
     streams: launch.SocketStreams
-    leaf: Leaf | None
+    leaf: Leaf | None = None
 
     @property
     def build_frame(self) -> bytes:
