@@ -9,15 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from executor.blocking import BlockingExecutor
+    from executor.consent import Question
     from executor.errors import ExecutorError, InvalidConfig, InvalidEvent, Refused, Unavailable
     from executor.outcome import Cause, Outcome, Status
+    from executor.pipeline import run_hooks
     from executor.receipt import Receipt
     from executor.record import Record
-    from executor.service import BlockingExecutor, Executor
+    from executor.service import Executor
+    from executor.tool_call import ToolResult
+    from executor.verdict import Verdict
 
 _HOMES = {
+    "Question": "consent",
+    "Verdict": "verdict",
+    "ToolResult": "tool_call",
+    "run_hooks": "pipeline",
     "Executor": "service",
-    "BlockingExecutor": "service",
+    "BlockingExecutor": "blocking",
     "Receipt": "receipt",
     "Record": "record",
     "Cause": "outcome",
@@ -38,11 +47,15 @@ __all__ = [
     "InvalidConfig",
     "InvalidEvent",
     "Outcome",
+    "Question",
     "Receipt",
     "Record",
     "Refused",
     "Status",
+    "ToolResult",
     "Unavailable",
+    "Verdict",
+    "run_hooks",
 ]
 
 

@@ -7,46 +7,54 @@ The composition root: opens everything in one task group, closes it in order. Us
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import anyio.abc
 import anyio.from_thread
 
+from executor.asker import Asker, event_of
 from executor.backends.base import Backend
+from executor.blocking import BlockingExecutor
 from executor.bus.base import Bus, Execute, Published, compose, running
-from executor.bus.listener import Callback, Listener
-from executor.bus.memory import MemoryBus
+from executor.bus.choice import bus_for
+from executor.bus.listener import Listener
 from executor.bus.metrics import BusCollector
 from executor.configuration import Configuration, load_configuration
+from executor.consent import AskFunction
 from executor.depth import next_depth
 from executor.dispatcher import Dispatcher
 from executor.events import new_session_id
+from executor.handlers import AnyFunction
 from executor.identity import identity_for
 from executor.ledger.base import Ledger, Sink
 from executor.ledger.log import Log
 from executor.ledger.metrics import Metrics
+from executor.pipeline import current, opened_gate
 from executor.plan import Place, belongs_to_root
 from executor.receipt import Receipt
-from executor.record import Record
 from executor.registry import Registry, build_snapshot, wanted_policies
 from executor.resolve import Resolver, Workspace, open_workspace
 from executor.runner import Grounds, Runner
 from executor.sandboxes import Sandboxes
-from executor.settings import default_state_dir
+from executor.settings import BusSettings, default_state_dir
 from executor.store import Store
+from executor.tool_call import Tool, ToolResult, call_tool
+from executor.verdict import Verdict
 from executor.wasm.opened import OpenedPlugins, open_plugins
 
 
 class Executor:
     """Runs the hooks of one workspace. Made by ``open``; one per process and workspace."""
 
-    def __init__(self, dispatcher: Dispatcher, bus: Bus, metrics: Metrics) -> None:
+    def __init__(self, dispatcher: Dispatcher, bus: Bus, metrics: Metrics, asker: Asker) -> None:
         self.dispatcher = dispatcher
         self.bus = bus
         self.metrics = metrics
+        self.asker = asker
 
     @classmethod
     @asynccontextmanager
@@ -58,12 +66,13 @@ class Executor:
         backends: Mapping[str, Backend] | None = None,
         sinks: Sequence[Sink] = (),
         configuration: Configuration | None = None,
+        bus: BusSettings | None = None,
     ) -> AsyncIterator[Executor]:
         """Open the workspace's executor; leaving the block runs what is queued, then stops.
 
         ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
         replaces the real ones (tests), ``configuration`` what the files say (``run``; then no
-        plugin is opened). Waits until each plugin is compiled or refused. Raises
+        plugin is opened), ``bus`` only the bus of config.toml (workers). Waits until each plugin is compiled or refused. Raises
         InvalidConfig (a broken file, at start-up), and Unavailable where no sandbox can be had:
         there is no unsandboxed mode.
         """
@@ -78,8 +87,8 @@ class Executor:
             )
             grounds = grounds_for(place, configuration, sandboxes.places)
             plugins = OpenedPlugins()
+            state = state_directory(place, configuration.settings.state.dir)
             if not alone:
-                state = state_directory(place, configuration.settings.state.dir)
                 plugins = await stack.enter_async_context(
                     open_plugins(configuration, place, grounds.resolver, grounds.identity, state)
                 )
@@ -93,18 +102,32 @@ class Executor:
             )
             metrics = Metrics()
             report = Log().warning
-            bus: Bus = MemoryBus(report)
-            await stack.enter_async_context(running(bus))
-            metrics.registry.register(BusCollector(bus.counts))
+            bus = configuration.settings.bus if bus is None else bus
+            channel = bus_for(bus, report)
+            await stack.enter_async_context(running(channel))
+            metrics.registry.register(BusCollector(channel.counts))
+            runner = Runner(sandboxes.backends, plugins.backend)
             dispatcher = Dispatcher(
                 registry,
-                Runner(sandboxes.backends, plugins.backend),
-                bus,
+                runner,
+                channel,
                 Ledger((metrics, *sinks)),
                 metrics,
                 grounds,
-                execute=Execute(configuration.settings.bus.execute),
+                execute=Execute(bus.execute),
                 report=report,
+            )
+            asker = stack.enter_context(
+                opened_gate(
+                    registry,
+                    runner,
+                    dispatcher,
+                    metrics,
+                    sinks,
+                    workspace=place.path,
+                    state=state,
+                    report=report,
+                )
             )
             failure: Exception | None = None
             stack.callback(dispatcher.abandon)
@@ -112,7 +135,7 @@ class Executor:
                 await tasks.start(dispatcher.work)
                 tasks.start_soon(plugins.warm)
                 try:
-                    yield cls(dispatcher, bus, metrics)
+                    yield cls(dispatcher, channel, metrics, asker)
                 except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
                     # Raised inside the task group it would reach the caller wrapped in a group.
                     failure = raised
@@ -136,7 +159,10 @@ class Executor:
         """As ``open``, for programs without an event loop: it runs in a thread of its own."""
         with anyio.from_thread.start_blocking_portal() as portal:
             opened = cls.open(workspace, sandbox=sandbox, backends=backends, sinks=sinks)
-            with portal.wrap_async_context_manager(opened) as executor:
+            with (
+                portal.wrap_async_context_manager(opened) as executor,
+                current(executor.asker, portal.call),
+            ):
                 yield BlockingExecutor(executor, portal)
 
     def emit(
@@ -168,48 +194,61 @@ class Executor:
         async with self.bus.subscribe(pattern) as listener:
             yield listener
 
+    def on(
+        self,
+        event: str,
+        *,
+        matcher: str | None = None,
+        on_failure: Literal["block", "continue"] = "block",
+        in_thread: bool = False,
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Decorate a Python handler of a gate event; see ``executor.handlers``.
+
+        It is called with the payload and returns ``{"exit_code", "message"}``. ``matcher`` is as
+        in hooks.json; ``in_thread`` is for functions that block. Raises InvalidConfig.
+        """
+        return self.asker.handlers.on(
+            event, matcher=matcher, on_failure=on_failure, in_thread=in_thread
+        )
+
+    def on_ask(self, callback: AskFunction) -> AskFunction:
+        """Say who is asked where a permission rule says ask; only ``True`` is a yes."""
+        self.asker.consent.callback = callback
+        return callback
+
+    async def ask(
+        self,
+        event: str | Mapping[str, object],
+        payload: Mapping[str, object] | None = None,
+        *,
+        session_id: str | None = None,
+    ) -> Verdict:
+        """May this go on, and what is to be added? For PreToolUse Permission comes first.
+
+        Also takes ``{"name", "payload"}``. Raises InvalidEvent; a hook's failure is a verdict.
+        """
+        return await self.asker.ask(*event_of(event, payload), session_id)
+
+    async def run_hooks(
+        self, event_name: str, payload: Mapping[str, object], *, session_id: str | None = None
+    ) -> Verdict:
+        """As ``ask``, without Permission."""
+        return await self.asker.run_hooks(event_name, payload, session_id)
+
+    async def call_tool(
+        self,
+        name: str,
+        tool_input: Mapping[str, object],
+        tool: Tool,
+        *,
+        session_id: str | None = None,
+    ) -> ToolResult:
+        """Permission, hooks, the tool, hooks: see ``executor.tool_call``."""
+        return await call_tool(self, name, tool_input, tool, session_id=session_id)
+
     async def drain(self) -> None:
         """Until every event emitted so far has had its hooks ended."""
         await self.dispatcher.drain()
-
-
-class BlockingExecutor:
-    """The same verbs for a program without an event loop; usable from any thread."""
-
-    def __init__(self, executor: Executor, portal: anyio.from_thread.BlockingPortal) -> None:
-        self._executor = executor
-        self._portal = portal
-
-    def emit(
-        self, name: str, payload: Mapping[str, object], *, session_id: str | None = None
-    ) -> Receipt:
-        """As ``Executor.emit``."""
-        return self._executor.emit(name, payload, session_id=session_id)
-
-    def publish(self, topic: str, payload: Mapping[str, object]) -> bool:
-        """As ``Executor.publish``."""
-        return self._executor.publish(topic, payload)
-
-    @contextmanager
-    def subscribe(self, pattern: str, callback: Callback) -> Iterator[Listener]:
-        """Call back for each message while the block lasts, in a thread, one at a time.
-
-        What a callback raises is logged and counted; a slow one misses messages (``dropped``).
-        """
-        bus = self._executor.bus
-        listener = self._portal.call(bus.attach, pattern, callback)
-        try:
-            yield listener
-        finally:
-            self._portal.call(bus.detach, listener)
-
-    def wait(self, receipt: Receipt) -> Sequence[Record]:
-        """Until every hook of this event ended; their records."""
-        return self._portal.call(receipt.wait)
-
-    def drain(self) -> None:
-        """As ``Executor.drain``."""
-        self._portal.call(self._executor.drain)
 
 
 def state_directory(workspace: Workspace, configured: str) -> Path:
