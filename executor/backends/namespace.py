@@ -45,7 +45,7 @@ from executor.cell.probe import probe
 from executor.cell.session import Stop, converse
 from executor.errors import Unavailable
 from executor.job import Enforce
-from executor.outcome import Cause, Outcome, error, refused
+from executor.outcome import Outcome, error, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,7 +96,7 @@ class NamespaceBackend:
             await self.close()
 
     def probe(self) -> None:
-        """Blocking, some ten milliseconds. Raises ``Unavailable`` with the reason and the remedy."""
+        """Blocking, some ten milliseconds. Raises ``Unavailable``, with reason and remedy."""
         probe()
 
     async def run(self, job: Job) -> Outcome:
@@ -118,7 +118,7 @@ class NamespaceBackend:
             run.over.set()
 
     async def _run(self, job: Job, where: Hierarchies, stop: Stop, began_at: float) -> Outcome:
-        frame = protocol.job_frame(job, seccomp=seccomp.hook_program(), **_rlimits(job, where))
+        frame = _job_frame(job, where)
         async with self._started(job, where) as cell:
             # J follows B at once: a cell of ours has one job, and need not wait for us once more.
             report = await converse(
@@ -139,9 +139,7 @@ class NamespaceBackend:
         Raises ``Unavailable`` where it cannot be started at all.
         """
         where = self._where()
-        frame = protocol.job_frame(
-            job, seccomp=seccomp.hook_program(), hold=True, **_rlimits(job, where)
-        )
+        frame = _job_frame(job, where, hold=True)
         try:
             async with self._started(job, where) as cell:
                 with anyio.fail_after(_END_SECONDS * 5):
@@ -201,9 +199,7 @@ class _Cell:
     def build_frame(self) -> bytes:
         if self.leaf is None:
             return protocol.build_frame(self.job.sandbox)
-        return protocol.build_frame(
-            self.job.sandbox, tasks=self.leaf.tasks, leaf=self.leaf.unified
-        )
+        return protocol.build_frame(self.job.sandbox, tasks=self.leaf.tasks, leaf=self.leaf.unified)
 
     async def destroy(self) -> None:
         """From outside, whatever the cell thinks of it."""
@@ -265,13 +261,16 @@ def _limit(job: Job) -> Limit:
     )
 
 
-def _rlimits(job: Job, where: Hierarchies) -> dict[str, int]:
-    """Only for what no cgroup limits: they are coarser, and NPROC counts the cell."""
+def _job_frame(job: Job, where: Hierarchies, *, hold: bool = False) -> bytes:
+    """With rlimits only for what no cgroup limits: they are coarser, and NPROC counts the cell."""
     limits = job.sandbox.limits
-    return {
-        "rlimit_pids": limits.pids + 1 if "pids" in where.lacking else 0,
-        "rlimit_data_bytes": limits.memory_bytes if "memory" in where.lacking else 0,
-    }
+    return protocol.job_frame(
+        job,
+        seccomp=seccomp.hook_program(),
+        rlimit_pids=limits.pids + 1 if "pids" in where.lacking else 0,
+        rlimit_data_bytes=limits.memory_bytes if "memory" in where.lacking else 0,
+        hold=hold,
+    )
 
 
 def _notes(where: Hierarchies) -> tuple[str, ...]:

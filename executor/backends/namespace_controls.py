@@ -34,7 +34,7 @@ _PERIOD_MICROSECONDS = 100_000
 def read_controls(
     outer: int, sandbox: Sandbox, leaf: Leaf | None, landlock: int, proc: Path = Path("/proc")
 ) -> tuple[Control, ...]:
-    """Blocking. ``outer`` is the process that was started: its child is PID 1, whose is the hook."""
+    """Blocking. ``outer`` was started; its child is PID 1, and the hook is that one's."""
     try:
         hook = _child(proc, _child(proc, outer))
         status = _status(proc / str(hook))
@@ -123,7 +123,7 @@ def _limits(proc: Path, hook: int, sandbox: Sandbox, leaf: Leaf | None) -> Itera
         ("cpu", ("cpu.max", "cpu.cfs_quota_us"), quota),
     ):
         seen = [f"{directories.get(controller, '')}/{name}" for name in names]
-        yield _limit(f"limit of {controller}", seen, wanted, mandatory)
+        yield _limit(f"limit of {controller}", seen, wanted, mandatory=mandatory)
     rlimits = (proc / f"{hook}/limits").read_text(encoding="ascii")
     for name, wanted in (
         ("Max file size", limits.file_size_bytes),
@@ -135,7 +135,7 @@ def _limits(proc: Path, hook: int, sandbox: Sandbox, leaf: Leaf | None) -> Itera
         yield Control(f"limit of {name[4:]}", kept, True, " ".join(line.split()))
 
 
-def _limit(meaning: str, paths: list[str], wanted: int, mandatory: bool) -> Control:
+def _limit(meaning: str, paths: list[str], wanted: int, *, mandatory: bool) -> Control:
     for path in paths:
         try:
             value = Path(path).read_text(encoding="ascii").split()[0]

@@ -114,19 +114,19 @@ def locate(groups: str, mounts: str) -> Iterator[tuple[str, str]]:
 
 def _prepare(own: str, wanted: frozenset[str]) -> tuple[str, frozenset[str], str]:
     """The version 2 directory below which leaves can be made, what it limits, else why not."""
-    if os.path.basename(own) == MAIN:  # noqa: PTH119  (strings: this is about names)
-        own = os.path.dirname(own)  # noqa: PTH120
+    if os.path.basename(own) == MAIN:
+        own = os.path.dirname(own)
     if not os.access(own, os.W_OK):
         return "", frozenset(), f"{own} may not be written"
     try:
         offered = wanted & set(_read(f"{own}/cgroup.controllers").split())
         missing = offered - set(_read(f"{own}/cgroup.subtree_control").split())
-        if missing and os.path.exists(f"{own}/cgroup.type"):  # noqa: PTH110  (not the root)
+        if missing and os.path.exists(f"{own}/cgroup.type"):
             others = set(_read(f"{own}/cgroup.procs").split()) - {str(os.getpid())}
             if others:
                 return "", frozenset(), f"{len(others)} other processes are in {own}"
             with contextlib.suppress(FileExistsError):
-                os.mkdir(f"{own}/{MAIN}")  # noqa: PTH102
+                os.mkdir(f"{own}/{MAIN}")
             _write(f"{own}/{MAIN}/cgroup.procs", str(os.getpid()))
         if missing:
             _write(f"{own}/cgroup.subtree_control", " ".join(f"+{name}" for name in missing))
@@ -151,7 +151,7 @@ class Leaf:
         )
         try:
             for place in self._places():
-                os.mkdir(place, 0o755)  # noqa: PTH102
+                os.mkdir(place, 0o755)
             for key, place in self.legacy.items():
                 _limit_legacy(key, place, limit)
             for key in where.controllers:
@@ -207,7 +207,7 @@ class Leaf:
         gone = True
         for place in self._places():
             try:
-                os.rmdir(place)  # noqa: PTH106
+                os.rmdir(place)
             except FileNotFoundError:
                 continue
             except OSError:
@@ -230,7 +230,7 @@ def left_behind(where: Hierarchies, is_dead: Callable[[str], bool]) -> Iterator[
     names: set[str] = set()
     for place in {*where.legacy.values(), where.unified} - {""}:
         with contextlib.suppress(OSError):
-            names.update(os.listdir(place))  # noqa: PTH208
+            names.update(os.listdir(place))
     for name in sorted(names):
         match = _NAME.fullmatch(name)
         if match is not None and is_dead(match["instance"]):
@@ -264,7 +264,7 @@ def _limit_unified(controller: str, place: str, limit: Limit) -> None:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:  # noqa: PTH123  (a kernel file, not a path of ours)
+    with open(path, encoding="ascii") as file:
         return file.read()
 
 

@@ -94,9 +94,7 @@ _SIGNALS = {
 
 def _without_report(report: Report, counters: Counters) -> Outcome:
     if report.end is End.OVERDUE:
-        return Outcome(
-            Status.TIMEOUT, Cause.WALL_CLOCK, stage=Stage.KILL, reason=report.reason
-        )
+        return Outcome(Status.TIMEOUT, Cause.WALL_CLOCK, stage=Stage.KILL, reason=report.reason)
     if report.end is End.STOPPED or report.stop_asked:
         return _INTERRUPTED
     if report.end is End.LOST and counters.oom_kills:
@@ -151,7 +149,7 @@ _STAGES = {
     "verify": "{detail} is not the file that was checked (it was replaced meanwhile)",
     "mount": "{detail} cannot be shown: {error}",
     "target": "nothing can be shown at {detail} inside the sandbox: {error}",
-    "submount": "another file system is mounted below {detail}; an ordinary user cannot leave it out",
+    "submount": "a file system is mounted below {detail}; an ordinary user cannot leave it out",
     "cwd": "the working directory {cwd} cannot be entered inside the sandbox: {error}",
     "cgroup": "the cgroup {detail} cannot be entered: {error}",
     "setup": "the hook's process was not ready in time",
@@ -162,14 +160,17 @@ def _not_started(last: Exit, job: Job | None) -> Outcome:
     stage, _, detail = last.stage.partition(" ")
     command = "the command" if job is None else job.command
     if stage == "interpreter":
-        reason = f"{command}: the interpreter of its first line, or its loader, does not exist inside the sandbox"
+        reason = (
+            f"{command}: the interpreter of its first line, or its loader, does not exist "
+            "inside the sandbox"
+        )
         return Outcome(Status.ERROR, Cause.NOT_FOUND, reason=reason)
     if stage == "exec" and last.number in _NOT_FOUND:
         return Outcome(Status.ERROR, Cause.NOT_FOUND, reason=_not_found(command, job))
     if stage == "exec" and last.number in _NOT_EXECUTABLE:
         reason = {
             errno.EACCES: f"{command} may not be executed by the hook's user (chmod +x?)",
-            errno.ENOEXEC: f"{command} is no program; a script needs a first line such as #!/bin/sh",
+            errno.ENOEXEC: f"{command} is no program; a script begins with a line like #!/bin/sh",
         }.get(last.number, f"{command} cannot be executed: {os.strerror(last.number)}")
         return Outcome(Status.ERROR, Cause.NOT_EXECUTABLE, reason=reason)
     error = os.strerror(last.number)

@@ -31,7 +31,7 @@ from typing import Any
 from executor.paths import data_directory
 
 INSTRUCTION = struct.Struct("<HBBI")
-"""struct sock_filter: code, jump if true, jump if false, constant. Both machines are little-endian."""
+"""struct sock_filter: code, jump if true, jump if false, constant. Little-endian machines only."""
 
 LOAD, AND, JUMP, EQUAL, GREATER_EQUAL, ANY_BIT, ANSWER = 0x20, 0x54, 0x05, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
@@ -54,7 +54,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call gets: ``matched`` when every test of one of ``cases`` holds, else ``otherwise``."""
+    """``matched`` when every test of one of ``cases`` holds, else ``otherwise``."""
 
     otherwise: int
     matched: int = 0

@@ -60,9 +60,7 @@ def test_an_executor_alone_in_its_version_2_cgroup_moves_down_and_enables_the_co
 
 def test_one_that_moved_before_makes_its_leaves_beside_itself(unified: Path) -> None:
     (unified / "cgroup.subtree_control").write_text("cpu memory pids")
-    own, controllers, _ = cgroup._prepare(
-        str(unified / cgroup.MAIN), frozenset(cgroup.CONTROLLERS)
-    )
+    own, controllers, _ = cgroup._prepare(str(unified / cgroup.MAIN), frozenset(cgroup.CONTROLLERS))
     assert (own, len(controllers)) == (str(unified), 3)
 
 
@@ -76,7 +74,7 @@ def test_beside_other_processes_there_is_no_leaf_and_the_reason_is_kept(unified:
 def test_what_is_not_offered_is_lacking(unified: Path) -> None:
     (unified / "cgroup.controllers").write_text("cpu\n")
     own, controllers, why = cgroup._prepare(str(unified), frozenset({"memory", "cpu"}))
-    assert (own, controllers) == (str(unified), {"cpu"})
+    assert (own, controllers) == (str(unified), frozenset({"cpu"}))
     assert "does not offer" in why
 
 

@@ -57,7 +57,11 @@ async def test_many_runs_at_once_do_not_meet(backend: NamespaceBackend) -> None:
     seen: dict[int, bytes] = {}
 
     async def one(number: int) -> None:
-        job = a_job("sh", "-c", f"echo {number} > /tmp/x; sleep 0.05; cat /tmp/x; ls /proc | grep -c '^[0-9]'")
+        job = a_job(
+            "sh",
+            "-c",
+            f"echo {number} > /tmp/x; sleep 0.05; cat /tmp/x; ls /proc | grep -c '^[0-9]'",
+        )
         seen[number] = (await backend.run(job)).stdout
 
     async with anyio.create_task_group() as group:
@@ -90,8 +94,7 @@ async def test_closing_stops_what_still_runs(backend: NamespaceBackend) -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(one)
-        while not backend._runs:
-            await anyio.sleep(0)
+        await anyio.wait_all_tasks_blocked()
         await backend.close()
     assert [outcome.status for outcome in outcomes] == [Status.INTERRUPTED]
 
@@ -101,10 +104,8 @@ async def test_too_much_memory_is_told_as_such(backend: NamespaceBackend) -> Non
         pytest.skip("no cgroup to write")
     outcome = await backend.run(a_job("python3", "-c", "bytearray(1 << 30)", memory=64 << 20))
     assert (outcome.status, outcome.cause) == (Status.OOM, Cause.MEMORY)
-    outcome = await backend.run(
-        a_job("sh", "-c", "head -c 12M /dev/zero > /tmp/a; head -c 60M /dev/zero | tail -c 50M | wc -c; exit 4",
-              memory=32 << 20)
-    )  # fmt: skip
+    script = "head -c 12M /dev/zero > /tmp/a; head -c 60M /dev/zero | tail -c 50M | wc -c; exit 4"
+    outcome = await backend.run(a_job("sh", "-c", script, memory=32 << 20))
     assert outcome.status is Status.OOM
 
 
@@ -151,24 +152,30 @@ async def test_without_a_cgroup_best_says_so_and_cgroup_refuses(backend: Namespa
     assert "Delegate=yes" in (outcome.reason or "")
 
 
-async def test_what_a_killed_executor_leaves_ends_and_is_swept(
-    backend: NamespaceBackend, private_state: Path, tmp_path: Path
-) -> None:
+def another_executor(directory: Path) -> subprocess.Popen[bytes]:
+    """A process of its own whose hook writes to ``directory/up`` and stays."""
     code = (
         "import anyio, sys\n"
+        "from pathlib import Path\n"
         "from executor.backends.namespace import NamespaceBackend\n"
         "from executor.instance import Instance\n"
         "from tests.unit.cell.conftest import a_job, a_mount\n"
-        "from pathlib import Path\n"
-        "job = a_job('sh', '-c', 'trap \"\" TERM; echo up > \"$1/up\"; sleep 1000', 'sh', sys.argv[1],"
-        " mounts=(a_mount(Path(sys.argv[1]), writable=True),))\n"
+        'script = \'trap "" TERM; echo up > "$1/up"; sleep 1000\'\n'
+        "mounts = (a_mount(Path(sys.argv[1]), writable=True),)\n"
+        "job = a_job('sh', '-c', script, 'sh', sys.argv[1], mounts=mounts)\n"
         "anyio.run(NamespaceBackend(instance=Instance.open()).run, job)\n"
     )
+    return subprocess.Popen([sys.executable, "-c", code, str(directory)])
+
+
+async def test_what_a_killed_executor_leaves_ends_and_is_swept(
+    backend: NamespaceBackend, private_state: Path, tmp_path: Path
+) -> None:
     reachable(tmp_path)
     tmp_path.chmod(0o777)
     os.mkfifo(tmp_path / "up")
     (tmp_path / "up").chmod(0o666)
-    victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    victim = another_executor(tmp_path)
     with await anyio.to_thread.run_sync((tmp_path / "up").open) as up:
         assert up.read() == "up\n"
     victim.send_signal(signal.SIGKILL)

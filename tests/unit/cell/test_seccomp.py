@@ -1,4 +1,4 @@
-"""The compiled filter, run by an interpreter here, gives each call the answer that the text says."""
+"""The compiled filter, run by an interpreter, gives each call the answer that the text says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MACHINES = tuple(seccomp.ARCHITECTURES)
 
 def answer(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
     """What the kernel would do. Pure BPF, the subset that the compiler writes."""
-    return interpret(_program(machine), number, arguments, architecture or seccomp.ARCHITECTURES[machine])
+    return interpret(
+        _program(machine), number, arguments, architecture or seccomp.ARCHITECTURES[machine]
+    )
 
 
 def _program(machine: str, known: dict[str, bytes] = {}) -> bytes:  # noqa: B006  (a cache)
@@ -32,7 +34,7 @@ def interpret(program: bytes, number: int, arguments: tuple[int, ...], architect
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = number.to_bytes(4, "little") + architecture.to_bytes(4, "little") + bytes(8)
     data += b"".join((value & (2**64 - 1)).to_bytes(8, "little") for value in padded)
-    lines = list(INSTRUCTION.iter_unpack(program))
+    lines: list[tuple[int, int, int, int]] = list(INSTRUCTION.iter_unpack(program))
     at, accumulator = 0, 0
     while True:
         code, if_true, if_false, constant = lines[at]
@@ -202,6 +204,9 @@ def _jumps(lines: list[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
             yield at, at + 1 + if_false
 
 
+INSPECT = 'default = "EPERM"\n[[inspect]]\ncalls = ["read"]\nerrno = "EPERM"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -218,8 +223,7 @@ def _jumps(lines: list[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
             "without a test",
         ),
         (
-            'default = "EPERM"\n[[inspect]]\ncalls = ["read"]\nerrno = "EPERM"\n'
-            "deny_if = [[{argument = 6, equals = 1}]]",
+            INSPECT + "deny_if = [[{argument = 6, equals = 1}]]",
             "out of range",
         ),
     ],
@@ -248,9 +252,7 @@ def test_the_engines_outer_profile_lets_through_whatever_the_inner_one_may_allow
         for name in entry["names"]
     }
     _, by_name = seccomp._read(TEXT)
-    may = {
-        name for name, given in by_name.items() if given.otherwise == ALLOW or given.matched == ALLOW
-    }
+    may = {name for name, given in by_name.items() if ALLOW in (given.otherwise, given.matched)}
     assert may <= allowed
     assert allowed - may == {"openat2"}  # the cell's own; its hook's filter is on top
     denied = {
