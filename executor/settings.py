@@ -239,8 +239,6 @@ class Settings(BaseModel):
 
 
 UNBUILT: Mapping[str, tuple[str, ...]] = {
-    "gate": ("strategy", "budget_ms"),
-    "permission": ("default", "rules"),
     "api": ("host", "port"),
     "trust": ("mode",),
 }

@@ -19,16 +19,18 @@ _COMMANDS = (
     ("check", "check:check", "Validate every file; explain each hook; name what would fail."),
     ("doctor", "doctor:doctor", "Which sandboxes work here, what is missing, what mends it."),
     ("emit", "emit:emit", "Emit one event and wait for its hooks."),
+    ("gate", "gate:gate", "Ask Permission and the gate hooks; exit with the verdict."),
     ("run", "run:run", "Run one command by hand, as a hook in its sandbox."),
     ("images", "images:app", "Build and list the sandbox images."),
     ("policy", "policy:app", "List, show and explain policies."),
+    ("permission", "permission:app", "Which rule decides a tool call, and why."),
     ("schema", "schema:schema", "Print the JSON Schema of a file or event."),
 )
 _DESCRIPTION = "Runs the hooks of AI agents in throwaway, network-less sandboxes."
 _EPILOGUE = (
     "--workspace DIR and --sandbox auto|docker|namespace may stand before or after the command.\n"
     "Exit codes: 0 ok, 1 the operation failed, 2 usage, 3 refused, 4 no engine; `run`: the hook's "
-    "own code, 125 on its own failure."
+    "own code, 125 on its own failure; `gate`: the verdict's 0, 1 or 2, 64 on its own failure."
 )
 _GLOBAL_OPTIONS = ("--workspace", "--sandbox")
 

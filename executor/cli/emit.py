@@ -89,7 +89,7 @@ def check_event(event: str, payload: Mapping[str, object], session: str) -> None
     make_event(event, payload, session_id=session, now=datetime.now(UTC))
     if event in GATE:
         raise InvalidEvent(
-            [Fault("/event", f"{event} is asked, not emitted: the gate is not in this version")]
+            [Fault("/event", f"{event} is asked, not emitted: use hook-executor gate")]
         )
 
 

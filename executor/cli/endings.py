@@ -23,6 +23,8 @@ from executor.errors import (
 OK, FAILED, USAGE, REFUSED, NO_ENGINE = 0, 1, 2, 3, 4
 RUN_FAILED = 125
 """What ``run`` gives where the hook has no code of its own to give."""
+GATE_FAILED = 64
+"""What ``gate`` gives where there is no verdict: callers block on anything but 0 and 2."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -36,7 +38,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (BrokenPipeError, BROKEN_PIPE),
     (OSError, FAILED),
 )
-_OWN_FAILURE: Mapping[str, int] = {"run": RUN_FAILED}
+_OWN_FAILURE: Mapping[str, int] = {"run": RUN_FAILED, "gate": GATE_FAILED}
 _KEPT = (INTERRUPTED, BROKEN_PIPE)
 
 
