@@ -119,6 +119,11 @@ class Dispatcher:
             self._hand_over(receipt)
         return receipt
 
+    @property
+    def most_hooks(self) -> int:
+        """How many runs one event may start at most, as things stand."""
+        return max(map(len, self._registry.snapshot.subscriptions.values()), default=0)
+
     def perform(self, event: Event) -> Receipt:
         """Queue an event that was published elsewhere for workers to execute. Never raises."""
         receipt = receipt_for(event)

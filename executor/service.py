@@ -72,9 +72,9 @@ class Executor:
 
         ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
         replaces the real ones (tests), ``configuration`` what the files say (``run``; then no
-        plugin is opened), ``bus`` only the bus of config.toml (workers). Waits until each plugin is compiled or refused. Raises
-        InvalidConfig (a broken file, at start-up), and Unavailable where no sandbox can be had:
-        there is no unsandboxed mode.
+        plugin is opened), ``bus`` only their [bus] (workers). Waits until each plugin is compiled
+        or refused. Raises InvalidConfig (a broken file, at start-up), and Unavailable where no
+        sandbox can be had: there is no unsandboxed mode.
         """
         async with AsyncExitStack() as stack:
             place = await anyio.to_thread.run_sync(open_workspace, workspace)

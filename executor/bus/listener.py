@@ -51,6 +51,7 @@ class Listener:
         counts: Counts,
         report: Report,
         why: Drop = Drop.SLOW,
+        max_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self.pattern = pattern
         self.dropped = 0
@@ -61,6 +62,7 @@ class Listener:
         self._counts = counts
         self._report = report
         self._why = why
+        self._max_bytes = max_bytes
         self._waiting: deque[Message] = deque()
         self._bytes = 0
         self._bell: anyio.Event | None = None
@@ -74,7 +76,7 @@ class Listener:
     def offer(self, message: Message) -> bool:
         """Queue it, or drop and count it: whether it was queued. The caller holds the lock."""
         size = len(message.data)
-        if len(self._waiting) >= self._capacity or self._bytes + size > MAX_WAITING_BYTES:
+        if len(self._waiting) >= self._capacity or self._bytes + size > self._max_bytes:
             self._drop(message)
             return False
         self._waiting.append(message)

@@ -214,6 +214,8 @@ class NatsBus:
                 await self._ask_for(client, interest)
             await client.settle()
         self._client = client
+        if self._complaint:
+            self._report("the bus is back")
         self._complaint = self._last_words = ""
         self._up.set()
 

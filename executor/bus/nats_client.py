@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ def require_asyncio() -> None:
 
 def _require_nkeys() -> None:
     try:
-        import nkeys  # type: ignore[import-untyped]  # noqa: F401, PLC0415  (only signing needs it)
+        import_module("nkeys")
     except ImportError:
         raise Unavailable(
             "an nkey or a .creds file needs the library nkeys", remedy="pip install nkeys"
