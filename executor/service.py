@@ -252,8 +252,10 @@ class Executor:
 
 
 def state_directory(workspace: Workspace, configured: str) -> Path:
-    """Where the executor keeps its own things; never inside the workspace."""
-    return Path(configured or default_state_dir(dict(os.environ), workspace.path))
+    """Where the executor keeps its own things. Raises InvalidConfig where hooks could see it."""
+    directory = os.path.realpath(configured or default_state_dir(dict(os.environ), workspace.path))
+    check_state_dir(directory, workspace.path)
+    return Path(directory)
 
 
 def grounds_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -241,3 +242,15 @@ def _emit_ten(emit: Callable[..., object]) -> Callable[[], None]:
             emit("turn_complete", {}, session_id="s")
 
     return body
+
+
+async def test_the_state_is_never_kept_where_hooks_can_read(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.hooks({"turn_complete": [{"command": "a"}]})
+    (tmp_path / "link").symlink_to(workspace.path)
+    for place in (workspace.path / "state", tmp_path / "link" / "state"):
+        workspace.settings(f'[state]\ndir = "{place}"\n')
+        with pytest.raises(InvalidConfig, match="inside the workspace"):
+            async with Executor.open(workspace.path, backends=backends(FakeBackend())):
+                pass
