@@ -7,7 +7,7 @@ ARGS ?=
 
 # The recipes share one virtual environment and one engine: one after the other.
 .NOTPARALLEL:
-.PHONY: help install demo test lint types bench images wheel clean environment
+.PHONY: help install demo test lint types security bench images wheel clean environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: environment ## style, and which room may import which
 
 types: environment ## mypy strict, tests included
 	@$(PYTHON) -m mypy
+
+security: install ## every attempt to break out, one line each; fails on any escape
+	@$(PYTHON) scripts/security_report.py $(ARGS)
 
 bench: install ## one table of medians and ratios, side by side with bwrap and the docker CLI
 	@sh scripts/system.sh bench
