@@ -40,7 +40,7 @@ from executor.registry import Registry, build_snapshot, wanted_policies
 from executor.resolve import Resolver, Workspace, open_workspace
 from executor.runner import Grounds, Runner
 from executor.sandboxes import Sandboxes
-from executor.settings import BusSettings, default_state_dir
+from executor.settings import BusSettings, check_state_dir, default_state_dir
 from executor.store import Store
 from executor.tool_call import Tool, ToolResult, call_tool
 from executor.verdict import Verdict
@@ -50,11 +50,19 @@ from executor.wasm.opened import OpenedPlugins, open_plugins
 class Executor:
     """Runs the hooks of one workspace. Made by ``open``; one per process and workspace."""
 
-    def __init__(self, dispatcher: Dispatcher, bus: Bus, metrics: Metrics, asker: Asker) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        bus: Bus,
+        metrics: Metrics,
+        asker: Asker,
+        plugins: OpenedPlugins,
+    ) -> None:
         self.dispatcher = dispatcher
         self.bus = bus
         self.metrics = metrics
         self.asker = asker
+        self.plugins = plugins
 
     @classmethod
     @asynccontextmanager
@@ -135,7 +143,7 @@ class Executor:
                 await tasks.start(dispatcher.work)
                 tasks.start_soon(plugins.warm)
                 try:
-                    yield cls(dispatcher, channel, metrics, asker)
+                    yield cls(dispatcher, channel, metrics, asker, plugins)
                 except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
                     # Raised inside the task group it would reach the caller wrapped in a group.
                     failure = raised
