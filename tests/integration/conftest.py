@@ -84,12 +84,7 @@ def job(image: str) -> MakeJob:
         **sandbox: Any,
     ) -> Job:
         limits = Limits(MEMORY, 32, 1.0, 1 << 20, 64, 1 << 20, 64 << 10)
-        walls: dict[str, Any] = {
-            "uid": HOOK_ID,
-            "gid": HOOK_ID,
-            "limits": limits,
-            "image": image,
-        } | sandbox
+        walls: dict[str, Any] = {"uid": HOOK_ID, "gid": HOOK_ID, "image": image} | sandbox
         return Job(
             run_id=f"run_{next(count)}",
             sandbox=Sandbox(limits=limits, mounts=mounts, **walls),

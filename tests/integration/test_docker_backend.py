@@ -183,8 +183,10 @@ async def test_cancelling_a_run_ends_its_container(
             decode=True,
             filters={"event": "start", "label": f"{LABEL_INSTANCE}={instance.id}"},
         )
-        await anyio.to_thread.run_sync(next, events)
-        events.close()
+        try:
+            await anyio.to_thread.run_sync(next, events, abandon_on_cancel=True)
+        finally:
+            events.close()
         started.set()
 
     async with anyio.create_task_group() as group:
