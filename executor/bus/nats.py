@@ -151,6 +151,11 @@ class NatsBus:
             with anyio.move_on_after(2 * CONFIRM_SECONDS, shield=True), suppress(*FAILURES):
                 await client.leave(subscription)
 
+    @property
+    def waiting(self) -> int:
+        """Messages in the outbox."""
+        return len(self._outbox)
+
     async def connected(self, seconds: float) -> None:
         """Until the server answered. Raises Unavailable, with its last words, after a while."""
         with anyio.move_on_after(seconds):

@@ -21,6 +21,8 @@ _COMMANDS = (
     ("emit", "emit:emit", "Emit one event and wait for its hooks."),
     ("gate", "gate:gate", "Ask Permission and the gate hooks; exit with the verdict."),
     ("run", "run:run", "Run one command by hand, as a hook in its sandbox."),
+    ("worker", "worker:worker", "Execute the hooks of events that agents publish on a bus."),
+    ("events", "events:app", "Follow what happens on a bus."),
     ("images", "images:app", "Build and list the sandbox images."),
     ("policy", "policy:app", "List, show and explain policies."),
     ("permission", "permission:app", "Which rule decides a tool call, and why."),

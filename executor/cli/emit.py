@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from cyclopts import Parameter
 
 from executor.cli.endings import FAILED, OK, UsageError
 from executor.cli.options import HERE, Json, Where
+from executor.depth import handling, inherited_depth
 
 if TYPE_CHECKING:
     from executor.receipt import Receipt
@@ -33,27 +35,28 @@ def emit(
         Parameter(help="A file that holds it; - for stdin.", allow_leading_hyphen=True),
     ] = None,
     session: Annotated[str | None, Parameter(help="The session id; one is made up.")] = None,
-    bus: Annotated[str | None, Parameter(help="Not part of this version.")] = None,
+    bus: Annotated[str | None, Parameter(help="Only publish it there, for workers.")] = None,
     strict: Annotated[bool, Parameter(negative="", help="Exit 1 where a hook did not end ok.")] = (
         False
     ),
     json: Json = False,
     where: Where = HERE,
 ) -> int:
-    """Emit one event and wait for its hooks."""
+    """Emit one event and wait for its hooks; with --bus, only until the server has it."""
     import anyio
 
-    if bus is not None:
-        raise UsageError("--bus: the network bus is not part of this version; leave it out")
     content = read_payload(payload, payload_file)
-    receipt = anyio.run(_emit, event, content, session, where)
+    if bus is not None:
+        receipt = anyio.run(_publish, event, content, session, bus, where)
+    else:
+        receipt = anyio.run(_emit, event, content, session, where)
     records = [record for record in receipt.records if record is not None]
     if json:
         from executor.cli.output import print_json
 
         print_json(receipt.as_json())
     else:
-        _describe(receipt, records)
+        _describe(receipt, records, only_published=bus is not None)
     bad = not receipt.accepted or any(not record.outcome.ok for record in records)
     return FAILED if strict and bad else OK
 
@@ -102,8 +105,26 @@ async def _emit(
     session_id = new_session_id() if session is None else session
     check_event(event, payload, session_id)
     async with Executor.open(where.workspace, sandbox=where.sandbox) as executor:
-        receipt = executor.emit(event, payload, session_id=session_id)
+        with handling(inherited_depth(os.environ)):
+            receipt = executor.emit(event, payload, session_id=session_id)
         await receipt.wait()
+    return receipt
+
+
+async def _publish(
+    event: str, payload: Mapping[str, object], session: str | None, url: str, where: Where
+) -> Receipt:
+    from executor.cli.bus import bus_settings, publish_only
+    from executor.events import make_event, new_session_id
+    from executor.receipt import Receipt
+    from executor.topics import topic_of
+
+    session_id = new_session_id() if session is None else session
+    check_event(event, payload, session_id)
+    depth = inherited_depth(os.environ) + 1
+    made = make_event(event, payload, session_id=session_id, now=datetime.now(UTC), depth=depth)
+    receipt = Receipt(made, topic_of(event))
+    await publish_only(receipt, bus_settings(url, where))
     return receipt
 
 
@@ -119,7 +140,7 @@ def _bytes(text: str | None, file: str | None) -> bytes:
         raise UsageError(f"{failure.strerror}", where=f"--payload-file {file}") from None
 
 
-def _describe(receipt: Receipt, records: Sequence[Record]) -> None:
+def _describe(receipt: Receipt, records: Sequence[Record], *, only_published: bool) -> None:
     from executor.cli.output import say, talk
     from executor.cli.runs import print_runs
 
@@ -129,5 +150,7 @@ def _describe(receipt: Receipt, records: Sequence[Record]) -> None:
         talk(f"the event was dropped: {receipt.reason}")
     elif records:
         print_runs(records)
+    elif only_published:
+        say(f"published on {receipt.topic}")
     else:
         say("no hook reacts to it here")

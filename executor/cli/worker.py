@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import anyio
 from cyclopts import Parameter
@@ -13,10 +13,8 @@ from executor.cli.endings import OK
 from executor.cli.options import HERE, Json, Where
 
 if TYPE_CHECKING:
-    from executor.settings import BusSettings
+    from executor.bus.nats import NatsBus
     from executor.worker import Totals, Worker
-
-_FIRST_CONTACT_SECONDS = 10.0
 
 
 def worker(
@@ -50,36 +48,13 @@ def worker(
     return OK
 
 
-def bus_settings(url: str | None, where: Where) -> BusSettings:
-    """``[bus]`` of the workspace, with this address. Raises UsageError where there is none."""
-    from executor.cli.endings import UsageError
-    from executor.configuration import load_settings
-    from executor.resolve import open_workspace
-    from executor.settings import BusSettings
-
-    place = open_workspace(where.workspace)
-    try:
-        settings = load_settings(place).bus
-    finally:
-        place.close()
-    if url is not None:
-        try:
-            settings = BusSettings.model_validate({**settings.model_dump(), "url": url})
-        except ValueError as mistake:
-            raise UsageError(f"--bus: {mistake}") from None
-    if not settings.url:
-        raise UsageError("which bus? Give --bus nats://…, or a url under [bus] in config.toml")
-    return settings
-
-
 async def _work(url: str | None, group: str, metrics_port: int | None, where: Where) -> Totals:
-    from executor.bus.nats import NatsBus
+    from executor.cli.bus import FIRST_CONTACT_SECONDS, bus_settings
     from executor.cli.output import talk
     from executor.instance import default_directory
     from executor.ledger.log import Log
     from executor.service import Executor
     from executor.tally import Tally
-    from executor.worker import Worker
 
     settings = bus_settings(url, where).model_copy(update={"execute": "local"})
     log = Log()
@@ -87,9 +62,10 @@ async def _work(url: str | None, group: str, metrics_port: int | None, where: Wh
         async with Executor.open(
             where.workspace, sandbox=where.sandbox, sinks=(log,), bus=settings
         ) as executor:
-            bus = executor.bus
-            assert isinstance(bus, NatsBus)  # noqa: S101  (settings have a url)
-            await bus.connected(_FIRST_CONTACT_SECONDS)
+            from executor.worker import Worker  # needs the extra, as opening has found
+
+            bus = cast("NatsBus", executor.bus)  # the settings have a url
+            await bus.connected(FIRST_CONTACT_SECONDS)
             one = Worker(executor, bus, tally, group=group, report=log.warning)
             if metrics_port is not None:
                 from prometheus_client import start_http_server

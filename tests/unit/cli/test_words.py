@@ -57,7 +57,7 @@ def test_help_imports_no_command_and_no_library_of_theirs() -> None:
         ["schema", "bogus"],
         ["policy", "show"],
         ["policy", "show", "nope"],
-        ["emit", "tool_call", "--bus", "nats://x"],
+        ["emit", "turn_complete", "--bus", "http://x"],
     ],
 )
 def test_a_mistaken_word_is_exit_code_2_with_a_reason(call: Call, words: list[str]) -> None:
