@@ -5,9 +5,9 @@ Theory of operation
 One cell a run (``executor/cell``), started natively: it builds its own sandbox, and everything
 that follows is the conversation that the container backend has too. What is ours here:
 
-    leaf ─► start ─► converse ─► counters ─► hang up ─► ended ─► leaf removed
-    limits  B names          the cell waits     the kernel ends whatever is left with the
-    are set the leaf         until we hang up   cell, which is PID 1 of its namespace
+    start ─► leaf ─► converse ─► hang up ─► counters ─► ended ─► leaf removed
+    it waits  limits  B names     the kernel ends whatever is left with the cell, which is
+    for B     are set the leaf    PID 1 of its namespace; the leaf outlives it
 
 Each arrow holds for every way out, a cancelled run and a cell that does not answer included: the
 tear-down is shielded, bounded, and ends with SIGKILL by descriptor and by cgroup. When this
@@ -130,6 +130,7 @@ class NamespaceBackend:
                 stop=stop,
             )
             elapsed = anyio.current_time() - began_at
+            cell.streams.close()  # its end, while we count: the leaf keeps its counters
             counters = cell.leaf.counters() if cell.leaf else Counters()
         return classified(report, counters, elapsed, job=job, notes=_notes(where))
 

@@ -264,8 +264,11 @@ def _limit_unified(controller: str, place: str, limit: Limit) -> None:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 65536).decode("ascii")
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: str, text: str) -> None:

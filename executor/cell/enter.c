@@ -190,15 +190,13 @@ void drop_privileges(bool mandatory)
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     if (prctl(PR_SET_SECUREBITS, bits) < 0 && mandatory)
         setup_failed(errno, "securebits", NULL);
-    for (unsigned long number = 0; number < 64; number++)
-        if (prctl(PR_CAPBSET_DROP, number) < 0 && errno == EINVAL)
-            break;
     for (unsigned long number = 0; number < 64; number++) {
-        int left = prctl(PR_CAPBSET_READ, number);
-        if (left < 0)
+        if (prctl(PR_CAPBSET_DROP, number) == 0)
+            continue;
+        if (errno == EINVAL) /* beyond the last that this kernel knows */
             break;
-        if (left > 0 && mandatory)
-            setup_failed(EPERM, "capabilities", "bounding");
+        if (mandatory)
+            setup_failed(errno, "capabilities", "bounding");
     }
     MUST(syscall(SYS_capset, &header, none), "capabilities", NULL);
     MUST(syscall(SYS_capget, &header, seen), "capabilities", NULL);

@@ -134,6 +134,17 @@ static void take_descriptors(int input, int output, int errors, int report)
     syscall(SYS_close_range, REPORT + 1U, ~0U, 0U);
 }
 
+/* PID 1 made all others default, for itself. */
+static void take_signals(void)
+{
+    sigset_t none;
+
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* A limit that we inherited and may not raise stays: it is only the tighter. */
 static void limit(int resource, uint64_t value)
 {
@@ -237,7 +248,7 @@ _Noreturn void become_hook(const struct job *job, int input, int output, int err
 {
     setsid();
     take_descriptors(input, output, errors, report);
-    default_signals();
+    take_signals();
     /* Not dumpable, our own /proc files would belong to root; exec sets it like this anyway. */
     prctl(PR_SET_DUMPABLE, 1);
     write_file("/proc/self/oom_score_adj", "1000");

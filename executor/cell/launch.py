@@ -3,10 +3,11 @@
 Theory of operation
 -------------------
 ``posix_spawn``: no fork of a threaded Python, no ``preexec_fn``, callable from any thread. The
-child gets an empty environment, its own session, default signals, and one end of a socketpair as
-its descriptors 0 and 1; the cell closes everything else itself and goes to ``/``. Our end is the
-lifeline. The child is held by a pidfd, never by its number, which may have been given away when
-the surrounding program reaps children of its own.
+child gets an empty environment, its own session, and one end of a socketpair as its descriptors 0
+and 1; the cell closes everything else itself, goes to ``/`` and resets its signals (posix_spawn
+would leave two of them ignored, see ``cell.c``). Our end is the lifeline. The child is held by a
+pidfd, never by its number, which may have been given away when the surrounding program reaps
+children of its own.
 """
 
 from __future__ import annotations
@@ -113,8 +114,6 @@ def start(*arguments: str, program: Path | None = None) -> Launched:
                     (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_RDWR, 0),
                 ],
                 setsid=True,
-                setsigmask=(),
-                setsigdef=signal.valid_signals(),
             )
         except BaseException:
             ours.close()

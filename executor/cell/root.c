@@ -39,7 +39,8 @@
 #define TREE_CLONE 1U
 #define TREE_CLOEXEC ((unsigned)O_CLOEXEC)
 #define TREE_RECURSIVE 0x8000U
-#define MOVE_EMPTY_PATHS (0x4U | 0x40U)
+#define MOVE_FROM_EMPTY 0x4U
+#define MOVE_EMPTY_PATHS (MOVE_FROM_EMPTY | 0x40U)
 #define ATTRIBUTE_RDONLY 1ULL
 #define ATTRIBUTE_NOSUID 2ULL
 #define ATTRIBUTE_NODEV 4ULL
@@ -354,6 +355,32 @@ static int place(const char *target, bool directory)
     return at;
 }
 
+/* A part of the root, the quick way: its parent is a directory of ours that was just made, so
+ * that there is nothing to walk through. False where the parent is still missing. */
+static bool put_in_root(const struct part *part)
+{
+    const char *path = part->target + 1;
+    int made;
+
+    if (part->link != NULL) {
+        made = symlink(part->link, path);
+    } else if (part->directory) {
+        made = mkdir(path, 0755);
+    } else {
+        made = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+        if (made >= 0)
+            close(made);
+    }
+    if (made < 0 && errno == ENOENT)
+        return false;
+    MUST(made, "root", part->target);
+    if (part->fd >= 0) {
+        MUST(syscall(SYS_move_mount, part->fd, "", AT_FDCWD, path, MOVE_FROM_EMPTY), "root", part->target);
+        close(part->fd);
+    }
+    return true;
+}
+
 static void put(const struct part *part, const char *stage)
 {
     if (part->link != NULL) {
@@ -465,7 +492,8 @@ void build_root(const struct build *build, struct parts *parts)
     MUST(chdir("/tmp"), "root", "tmpfs");
     own[0] = own[1] = device_of(".");
     for (size_t i = 0; i < parts->first_mount; i++)
-        put(&parts->items[i], "root");
+        if (!put_in_root(&parts->items[i]))
+            put(&parts->items[i], "root");
     if (build->root[0] == 0)
         write_etc(build);
     link_devices();
