@@ -151,6 +151,7 @@ _STAGES = {
     "target": "nothing can be shown at {detail} inside the sandbox: {error}",
     "submount": "a file system is mounted below {detail}; an ordinary user cannot leave it out",
     "cwd": "the working directory {cwd} cannot be entered inside the sandbox: {error}",
+    "exec": "{command} cannot be executed: {error}",
     "cgroup": "the cgroup {detail} cannot be entered: {error}",
     "setup": "the hook's process was not ready in time",
 }
@@ -179,9 +180,8 @@ def _not_started(last: Exit, job: Job | None) -> Outcome:
     if stage == "target" and last.number in (errno.ENOENT, errno.EROFS):
         error = "it does not exist there, and what is around it is read-only"
     form = _STAGES.get(stage, "the sandbox could not be built ({stage} {detail}): {error}")
-    reason = form.format(
-        stage=stage, detail=detail, error=error, cwd="" if job is None else job.cwd
-    )
+    cwd = "" if job is None else job.cwd
+    reason = form.format(stage=stage, detail=detail, error=error, command=command, cwd=cwd)
     return Outcome(Status.ERROR, Cause.SETUP, reason=reason)
 
 

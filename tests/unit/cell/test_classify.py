@@ -122,6 +122,7 @@ def test_what_was_captured_and_used_is_kept() -> None:
         (errno.ENOENT, "interpreter", "interpreter"),
         (errno.ENOEXEC, "exec", "#!/bin/sh"),
         (errno.EACCES, "exec", "chmod +x"),
+        (errno.E2BIG, "exec", "audit cannot be executed: Argument list too long"),
         (errno.ESTALE, "mount /a b", "/a b is not the file that was checked"),
         (errno.ESTALE, "verify /a", "/a is not the file that was checked"),
         (errno.ENOENT, "target /usr/x", "/usr/x inside the sandbox: it does not exist there"),
