@@ -1,8 +1,9 @@
 """How does one event for one plugin become an outcome?
 
 The pool lends a worker, the worker calls the guest in a fresh store, and what came of it is told in
-the words of SPEC section 3: ``Err`` and a trap are ``failed``, a deadline is ``timeout`` (by the
-epoch, or by SIGKILL when a guest sleeps in a host call), memory is ``oom`` where it can be told.
+the words of SPEC section 3: ``Err`` is ``failed``, a trap is too (with the cause ``signal``), a
+deadline is ``timeout`` (by the epoch, or by SIGKILL when a guest sleeps in a host call), memory is
+``oom`` where it can be told.
 For the gate the answer is told as a shell hook would give it: an exit code of 0, 1 or 2 and a
 message on stdout, so that one rule reads both.
 """
@@ -45,6 +46,10 @@ class WasmBackend:
         """What the workers could not be denied on this machine."""
         return tuple(f"the WASM worker keeps its {one}" for one in self._pool.missing or ())
 
+    def pids(self) -> tuple[int, ...]:
+        """The processes that run plugins now."""
+        return self._pool.pids()
+
     async def run(self, job: PluginJob) -> Outcome:
         """Run one event to its end. Never raises for what the guest or a worker does."""
         sandbox = job.sandbox
@@ -69,16 +74,18 @@ class WasmBackend:
         try:
             async with self._pool.worker(job.sandbox) as worker:
                 ready = anyio.current_time() - began
-                outcome = await self._call(worker, job, store)
+                outcome = await self._call(worker, job, store, ready)
         except Unloadable as reason:
+            # Made for another processor or damaged: the next start compiles it again.
+            job.sandbox.native.unlink(missing_ok=True)
             return error(f"the compiled component cannot be loaded: {reason}")
         except (Lost, OSError) as reason:
             return error(f"no worker for the plugin: {reason}", Cause.ENGINE_LOST)
-        notes = (*outcome.notes, *self.notes)
-        usage = replace(outcome.usage, start_seconds=ready)
-        return replace(outcome, notes=notes, usage=usage)
+        return replace(outcome, notes=self.notes) if self._pool.missing else outcome
 
-    async def _call(self, worker: Process, job: PluginJob, store: KeyValue) -> Outcome:
+    async def _call(
+        self, worker: Process, job: PluginJob, store: KeyValue, ready: float
+    ) -> Outcome:
         sandbox = job.sandbox
         limit = min(sandbox.output_bytes, MAX_OUTPUT_BYTES)
         meta: dict[str, object] = {
@@ -101,7 +108,7 @@ class WasmBackend:
                 max_blob_bytes=max(2 * limit, sandbox.kv_bytes),
                 answering=store.answer,
             )
-            return _outcome(answer, output, job)
+            return _outcome(answer, output, job, ready)
         except Overdue:
             return Outcome(
                 Status.TIMEOUT,
@@ -123,7 +130,7 @@ class WasmBackend:
             return error(f"the worker's answer makes no sense: {garbled}", Cause.ENGINE_LOST)
 
 
-def _outcome(answer: Meta, output: bytes, job: PluginJob) -> Outcome:
+def _outcome(answer: Meta, output: bytes, job: PluginJob, ready: float) -> Outcome:
     """The outcome in a worker's words. Raises Garbled where they are not such."""
     end, message = _end_of(answer), answer.get("message")
     if not (message is None or isinstance(message, str)):
@@ -142,7 +149,7 @@ def _outcome(answer: Meta, output: bytes, job: PluginJob) -> Outcome:
         duration_seconds=number_of(answer, "seconds"),
         reason=_reason(end, message, cut, job.sandbox),
         stage=stage,
-        usage=Usage(stdout_bytes=seen[0], stderr_bytes=seen[1]),
+        usage=Usage(start_seconds=ready, stdout_bytes=seen[0], stderr_bytes=seen[1]),
     )
     return _verdict(outcome, end, message, cut) if job.gate else outcome
 
@@ -157,7 +164,7 @@ def _end_of(answer: Meta) -> End:
 _ENDS: Mapping[End, tuple[Status, Cause, Stage | None]] = {
     End.OK: (Status.OK, Cause.EXIT, None),
     End.ERR: (Status.FAILED, Cause.EXIT, None),
-    End.TRAP: (Status.FAILED, Cause.EXIT, None),
+    End.TRAP: (Status.FAILED, Cause.SIGNAL, None),
     End.LATE: (Status.TIMEOUT, Cause.WALL_CLOCK, Stage.TERM),
     End.MEMORY: (Status.OOM, Cause.MEMORY, None),
     End.REJECTED: (Status.FAILED, Cause.SETUP, None),
@@ -165,7 +172,7 @@ _ENDS: Mapping[End, tuple[Status, Cause, Stage | None]] = {
 
 
 def _reason(end: End, message: str | None, cut: int, sandbox: PluginSandbox) -> str | None:
-    said = (message or "")[:MAX_MESSAGE_BYTES] + (f" … ({cut} bytes more)" if cut else "")
+    said = (message or "")[:MAX_MESSAGE_BYTES] + (f" … ({cut} characters more)" if cut else "")
     match end:
         case End.OK:
             return None
@@ -195,6 +202,12 @@ def _verdict(outcome: Outcome, end: End, message: str | None, cut: int) -> Outco
         code = BLOCK
     else:
         return outcome
+    seen = outcome.usage.stdout_bytes + outcome.usage.stderr_bytes
     return replace(
-        outcome, exit_code=code, stdout=said, stderr=logged, truncated=outcome.truncated or cut > 0
+        outcome,
+        exit_code=code,
+        stdout=said,
+        stderr=logged,
+        truncated=outcome.truncated or cut > 0,
+        usage=replace(outcome.usage, stdout_bytes=len(said) + cut, stderr_bytes=seen),
     )

@@ -41,6 +41,8 @@ MEMORIES, TABLES, INSTANCES, TABLE_ELEMENTS = 3, 16, 128, 100_000
 STACK_BYTES = 512 * 1024
 SLACK_BYTES = 64 * 1024 * 1024
 """What the process itself may need beside a guest's memories."""
+COPIES = 4
+"""Of a string on its way in or out: a message may be as large as the guest's memory."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FULL = 7 / 8
 
@@ -125,7 +127,7 @@ class Answer:
 
     end: End
     message: str | None
-    cut_bytes: int
+    cut: int
     seconds: float
     output: Capture
 
@@ -167,8 +169,8 @@ class Guest:
     def call(self, call: Call, clock: Clock, ask: Ask) -> Answer:
         """Run one event. Never raises for what the guest does."""
         self._ask, self._output = ask, Capture(call.output_bytes)
-        room = self._base_bytes + call.memory_bytes + SLACK_BYTES + 4 * len(call.envelope)
-        self.gauge.allow(room)
+        carried = COPIES * (call.memory_bytes + len(call.envelope))
+        self.gauge.allow(self._base_bytes + call.memory_bytes + carried + SLACK_BYTES)
         clock.start()
         began = time.perf_counter()
         store = Store(self.engine)
@@ -283,6 +285,6 @@ def _no_network(*_: object) -> None:
 def _cut(message: str | None) -> tuple[str | None, int]:
     if message is None or len(message) <= MAX_MESSAGE_BYTES // 4:
         return message, 0
-    data = message.encode("utf-8", "replace")
-    kept = data[:MAX_MESSAGE_BYTES]
-    return kept.decode("utf-8", "ignore"), len(data) - len(kept)
+    kept = message[:MAX_MESSAGE_BYTES].encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
+    text = kept.decode("utf-8", "ignore")
+    return text, len(message) - len(text)

@@ -28,7 +28,8 @@ from executor.wasm.process import Confinement
 
 LEAST_DATA_BYTES = 1024 * MIB
 WORKER_BYTES = 256 * MIB
-"""What a worker may take beside its guest's memory."""
+FACTOR = 5
+"""What a worker may take beside its guest's memory, and for copies of it (``guest.COPIES``)."""
 
 
 @dataclass(slots=True)
@@ -80,6 +81,33 @@ async def open_plugins(
             await backend.close()
 
 
+async def reopened(
+    opened: OpenedPlugins,
+    configuration: Configuration,
+    workspace: Workspace,
+    resolver: Resolver,
+    identity: Identity,
+    state: Path,
+    *,
+    reread: bool,
+) -> OpenedPlugins:
+    """The candidate of a reload: bound anew, and ``reread`` from the disk; ``opened`` goes on
+    serving. Its workers are kept; the first plugin ever gets some. Raises InvalidConfig."""
+    current, backend = opened.current, opened.backend
+    if current is None and not (reread and await PluginSet.present(workspace)):
+        return opened
+    cache = Cache(state / "wasm") if current is None else current.cache
+    if current is None or reread:
+        current = await (current or PluginSet(workspace, cache)).load()
+    subscriptions = await anyio.to_thread.run_sync(
+        bind, current.plugins, configuration, resolver.files, workspace.path
+    )
+    if backend is None:
+        confinement = _confinement(identity, cache, subscriptions)
+        backend = WasmBackend(Pool(confinement, _size(configuration)))
+    return OpenedPlugins(current, backend, subscriptions)
+
+
 def _confinement(
     identity: Identity, cache: Cache, subscriptions: tuple[PluginSubscription, ...]
 ) -> Confinement:
@@ -87,7 +115,7 @@ def _confinement(
     return Confinement(
         uid=identity.uid,
         gid=identity.gid,
-        data_bytes=max(LEAST_DATA_BYTES, largest + WORKER_BYTES),
+        data_bytes=max(LEAST_DATA_BYTES, FACTOR * largest + WORKER_BYTES),
         seccomp=seccomp.hook_program(),
         cache=cache.directory,
     )

@@ -34,6 +34,7 @@ class Pool:
         self._confinement = confinement
         self._room = anyio.Semaphore(size)
         self._idle: list[tuple[Reach, Process]] = []
+        self._lent: set[Process] = set()
         self._size = size
         self.missing: tuple[str, ...] | None = None
         """What the last worker could not give up; None before the first."""
@@ -43,10 +44,12 @@ class Pool:
         """A worker that has loaded the component. Raises Lost, Unloadable, OSError."""
         async with self._room:
             process = await self._take(sandbox.directories)
+            self._lent.add(process)
             try:
                 await _load(process, sandbox)
                 yield process
             finally:
+                self._lent.discard(process)
                 if process.alive:
                     await self._give_back(sandbox.directories, process)
 
@@ -55,6 +58,10 @@ class Pool:
         with contextlib.suppress(Lost, OSError):
             async with self._room:
                 await self._give_back((), await self._take(()))
+
+    def pids(self) -> tuple[int, ...]:
+        """The workers that run something now."""
+        return tuple(process.pid for process in self._lent)
 
     async def close(self) -> None:
         """Kill them all."""

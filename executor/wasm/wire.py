@@ -31,6 +31,7 @@ MAX_MESSAGE_BYTES = 4096
 """Of a guest's error message; the rest is cut and counted."""
 
 Meta = dict[str, object]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class End(StrEnum):
@@ -53,7 +54,7 @@ class Garbled(ValueError):
 
 def pack(meta: Mapping[str, object], blob_bytes: int = 0) -> bytes:
     """The head and the JSON of a frame; the blob follows on the stream."""
-    text = json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    text = _encode(meta).encode("utf-8", "replace")
     return HEAD.pack(len(text), blob_bytes) + text
 
 

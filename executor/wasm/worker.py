@@ -171,7 +171,7 @@ def _answered(answer: Answer) -> tuple[Meta, bytes]:
     meta: Meta = {
         "end": answer.end.value,
         "message": answer.message,
-        "cut": answer.cut_bytes,
+        "cut": answer.cut,
         "seconds": answer.seconds,
         "stdout": len(stdout),
         "seen": answer.output.seen,

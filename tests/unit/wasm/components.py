@@ -9,7 +9,9 @@ import wasmtime
 
 PREFERRED = "prx:plugin/hooks@0.1.0"
 OK = "(i32.const 0)"
-EVENT = '(func (param "event" string) (param "payload-json" string) (result (result (error string))))'
+EVENT = (
+    '(func (param "event" string) (param "payload-json" string) (result (result (error string))))'
+)
 GATE = (
     '(func (param "event" string) (param "payload-json" string) '
     "(result (result (option string) (error string))))"
@@ -110,7 +112,7 @@ ECHO = """
 """The envelope comes back as the error's message."""
 TRAP = "(unreachable)"
 LOOP = "(loop $again (br $again)) (i32.const 0)"
-RECURSION = ('(func $deeper (call $deeper) (drop (i32.const 1)))', "(call $deeper) (i32.const 0)")
+RECURSION = ("(func $deeper (call $deeper) (drop (i32.const 1)))", "(call $deeper) (i32.const 0)")
 GROW = """
       (loop $again
         (if (i32.eq (memory.grow (i32.const 16)) (i32.const -1)) (then (unreachable)))

@@ -1,0 +1,16 @@
+;; What a component is around a core module without imports: build.py puts hook.c's in.
+(component
+  (core module $m)
+  (core instance $i (instantiate $m))
+  (alias core export $i "memory" (core memory $mem))
+  (alias core export $i "cabi_realloc" (core func $realloc))
+  (alias core export $i "on_event" (core func $on-event))
+  (alias core export $i "on_gate" (core func $on-gate))
+  (type $event (func (param "event" string) (param "payload-json" string)
+    (result (result (error string)))))
+  (type $gate (func (param "event" string) (param "payload-json" string)
+    (result (result (option string) (error string)))))
+  (func $e (type $event) (canon lift (core func $on-event) (memory $mem) (realloc $realloc)))
+  (func $g (type $gate) (canon lift (core func $on-gate) (memory $mem) (realloc $realloc)))
+  (instance $hooks (export "on-event" (func $e)) (export "on-gate" (func $g)))
+  (export "prx:plugin/hooks@0.1.0" (instance $hooks)))
