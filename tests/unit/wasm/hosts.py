@@ -8,9 +8,9 @@ from tests.unit.wasm.components import guest
 # fmt: off
 _FS_ERRORS = [
     "access", "would-block", "already", "bad-descriptor", "busy", "deadlock", "quota", "exist",
-    "file-too-large", "illegal-byte-sequence", "in-progress", "interrupted", "invalid", "io", "is-
-    directory", "loop", "too-many-links", "message-size", "name-too-long", "no-device", "no-
-    entry", "no-lock", "insufficient-memory", "insufficient-space", "not-directory", "not-empty",
+    "file-too-large", "illegal-byte-sequence", "in-progress", "interrupted", "invalid", "io",
+    "is-directory", "loop", "too-many-links", "message-size", "name-too-long", "no-device",
+    "no-entry", "no-lock", "insufficient-memory", "insufficient-space", "not-directory", "not-empty",
     "not-recoverable", "unsupported", "no-tty", "no-such-device", "overflow", "not-permitted",
     "pipe", "read-only", "invalid-seek", "text-file-busy", "cross-device",
 ]
@@ -148,8 +148,10 @@ def maker() -> bytes:
                 "(param i32)",
             ),
             "make": (
-                '(canon lower (func $types "[method]descriptor.create-directory-at") '
-                "(memory $mem))",
+                (
+                    '(canon lower (func $types "[method]descriptor.create-directory-at") '
+                    "(memory $mem))"
+                ),
                 "(param i32 i32 i32 i32)",
             ),
         },
