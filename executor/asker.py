@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from executor.consent import Consent
 from executor.depth import MAX_DEPTH, handling, next_depth
-from executor.errors import Fault, InvalidEvent
+from executor.errors import Fault, InvalidConfig, InvalidEvent
 from executor.events import GATE, Event, make_event, new_session_id
 from executor.gate import Handler, Rules, walk
 from executor.handlers import Handlers
@@ -100,12 +100,17 @@ class Asker:
         self.permission()
 
     def permission(self) -> Permission:
-        """The rules in force. Raises InvalidConfig for rules that cannot be compiled."""
+        """The rules in force. Raises InvalidConfig for rules that could never be compiled."""
         settings = self._registry.snapshot.configuration.settings.permission
         if self._compiled is None or self._compiled[0] is not settings:
             place = self._place
-            compiled = Permission.compile(settings, workspace=place.workspace, home=place.home)
-            self._compiled = (settings, compiled)
+            try:
+                rules = Permission.compile(settings, workspace=place.workspace, home=place.home)
+            except InvalidConfig:
+                if self._compiled is None:
+                    raise
+                rules = self._compiled[1]  # the last good ones stay in force
+            self._compiled = (settings, rules)
         return self._compiled[1]
 
     async def ask(

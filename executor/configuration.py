@@ -17,6 +17,7 @@ from pathlib import Path
 from executor.errors import InvalidConfig
 from executor.hooks import Hook, parse_hooks
 from executor.paths import data_directory
+from executor.permission import Permission
 from executor.policy import Policy, RawPolicy, parse_policy, resolve_policies
 from executor.resolve import Workspace
 from executor.settings import Settings, parse_settings
@@ -47,7 +48,9 @@ def load_configuration(workspace: Workspace) -> Configuration:
 def load_settings(workspace: Workspace) -> Settings:
     """config.toml, or the defaults where there is none. Raises InvalidConfig."""
     data = _read(workspace, SETTINGS_FILE, owned_by_workspace=False)
-    return parse_settings(b"" if data is None else data, where=SETTINGS_FILE)
+    settings = parse_settings(b"" if data is None else data, where=SETTINGS_FILE)
+    Permission.compile(settings.permission, workspace=workspace.path)
+    return settings
 
 
 def load_hooks(workspace: Workspace, settings: Settings) -> tuple[Hook, ...]:

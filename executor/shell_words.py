@@ -48,6 +48,8 @@ class Split:
 
     simple: list[Simple] = field(default_factory=list)
     doubts: Doubts = field(default_factory=Doubts)
+    characters: int = 0
+    """Read so far, texts inside texts again and again."""
 
     def add(self, command: Simple) -> None:
         if len(self.simple) < MAX_COMMANDS:
@@ -70,6 +72,10 @@ def split_nested(text: str, into: Split) -> None:
     if len(text) > MAX_CHARACTERS:
         into.doubts.unclear.append(f"it is longer than {MAX_CHARACTERS} characters")
         text = text[:MAX_CHARACTERS]
+    into.characters += len(text)
+    if into.characters > 4 * MAX_CHARACTERS:
+        into.doubts.unclear.append("it holds texts inside texts too many times over")
+        return
     _Scanner(text, into).commands(closer="")
 
 
