@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 
 import anyio
 import anyio.abc
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from executor.bus.base import Bus, Execute, Message, Published, Report, silent, worth_a_line
 from executor.bus.bell import Bell
@@ -28,6 +27,7 @@ from executor.events import Event, make_event
 from executor.ledger.base import Ledger
 from executor.ledger.metrics import Metrics
 from executor.outcome import Cause, Outcome, dropped
+from executor.queue import Closed, Queue
 from executor.receipt import Receipt
 from executor.record import Record
 from executor.registry import Registry
@@ -82,9 +82,7 @@ class Dispatcher:
         self.grounds = grounds
         limits = grounds.settings.limits
         self._concurrency = limits.max_concurrency
-        send, receive = anyio.create_memory_object_stream[_Pending](limits.max_queue)
-        self._queue: MemoryObjectSendStream[_Pending] = send
-        self._waiting: MemoryObjectReceiveStream[_Pending] = receive
+        self._queue = Queue[_Pending](limits.max_queue)
         self._outstanding = 0
         self._idle: anyio.Event | None = None
         self._stopping = False
@@ -139,7 +137,7 @@ class Dispatcher:
         self._thread = threading.get_ident()
         async with anyio.create_task_group() as workers:
             for _ in range(self._concurrency):
-                workers.start_soon(self._worker, self._waiting.clone())
+                workers.start_soon(self._worker)
             with self._bell:
                 task_status.started()
                 while not self._stopping:
@@ -162,14 +160,9 @@ class Dispatcher:
     def abandon(self) -> None:
         """After the workers were cancelled: what still waits becomes ``interrupted``."""
         self._stop()
-        while True:
-            try:
-                pending = self._waiting.receive_nowait()
-            except (anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
-                break
+        for pending in self._queue.empty():
             self._keep(pending, self._unstarted(pending, _STOPPED))
         self._queue.close()
-        self._waiting.close()
 
     def _admit(self, receipt: Receipt) -> bool:
         refusal = self._refusal(receipt.event)
@@ -237,34 +230,36 @@ class Dispatcher:
     def _enqueue(self, receipt: Receipt) -> None:
         matched = self._registry.snapshot.match(receipt.event)
         receipt.expect(len(matched))
-        now = time.monotonic()
-        for position, subscription in enumerate(matched):
-            pending = _Pending(receipt, position, subscription, self.grounds, now)
-            self._outstanding += 1
-            try:
-                self._queue.send_nowait(pending)
-            except anyio.WouldBlock:
-                full = dropped("the queue of waiting runs is full", Cause.QUEUE)
-                self._keep(pending, self._unstarted(pending, full))
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                self._keep(pending, self._unstarted(pending, _STOPPED))
+        grounds, now = self.grounds, time.monotonic()
+        waiting = [
+            _Pending(receipt, position, subscription, grounds, now)
+            for position, subscription in enumerate(matched)
+        ]
+        self._outstanding += len(waiting)
+        for pending in waiting[self._queue.put(waiting) :]:
+            full = dropped("the queue of waiting runs is full", Cause.QUEUE)
+            outcome = _STOPPED if self._stopping else full
+            self._keep(pending, self._unstarted(pending, outcome))
 
-    async def _worker(self, waiting: MemoryObjectReceiveStream[_Pending]) -> None:
-        async with waiting:
-            async for pending in waiting:
-                event = pending.receipt.event
-                try:
-                    with handling(event.depth):
-                        record = await self._runner.run(
-                            event,
-                            pending.subscription,
-                            pending.grounds,
-                            queued_at=pending.queued_at,
-                        )
-                except anyio.get_cancelled_exc_class():
-                    self._keep(pending, self._unstarted(pending, _STOPPED))
-                    raise
-                self._keep(pending, record)
+    async def _worker(self) -> None:
+        while True:
+            try:
+                pending = await self._queue.take()
+            except Closed:
+                return
+            event = pending.receipt.event
+            try:
+                with handling(event.depth):
+                    record = await self._runner.run(
+                        event,
+                        pending.subscription,
+                        pending.grounds,
+                        queued_at=pending.queued_at,
+                    )
+            except anyio.get_cancelled_exc_class():
+                self._keep(pending, self._unstarted(pending, _STOPPED))
+                raise
+            self._keep(pending, record)
 
     def _keep(self, pending: _Pending, record: Record) -> None:
         self._ledger.append(record)
