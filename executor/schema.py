@@ -1,8 +1,8 @@
 """What does a valid document look like, for editors and other programs?
 
-JSON Schemas (2020-12) of hooks.json, a policy and an event, made from the models and tables that
-the parsers use; ``schemas/`` holds a copy of each, and a test keeps them current. A schema cannot
-say everything (one id twice, a path that leaves the workspace): ``check`` is the judge.
+JSON Schemas (2020-12) of hooks.json, a policy, a plugin.toml and an event, made from the models and
+tables that the parsers use; ``schemas/`` holds a copy of each, and a test keeps them current. A
+schema cannot say all (one id twice, a path that leaves the workspace): ``check`` is the judge.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from executor.action import MAX_TIMEOUT_MS, Action, ManagedFields
 from executor.admission import METACHARACTERS
 from executor.events import EVENTS, GATE_FIELDS, LIFECYCLE_FIELDS, MAX_SESSION_ID_CHARACTERS
 from executor.hooks import MATCHED_EVENTS
+from executor.plugin_model import HOOK, OTHER_TYPES, PERMISSIONS, ManifestFile
 from executor.policy_model import Policy
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,7 +24,7 @@ Schema = dict[str, Any]
 
 
 def schema(kind: str) -> Schema:
-    """The JSON Schema of ``kind``: hooks, policy or event. Raises KeyError for another."""
+    """The JSON Schema of ``kind``: hooks, policy, plugin or event. Raises KeyError for another."""
     return {"$schema": DIALECT, **MAKERS[kind]()}
 
 
@@ -73,6 +74,34 @@ def policy_schema() -> Schema:
     return made
 
 
+def plugin_schema() -> Schema:
+    """plugins/*/plugin.toml, as the JSON that the TOML says."""
+    made: Schema = _without_titles(ManifestFile.model_json_schema())
+    made["title"] = "A plugin of hook-executor"
+    made["description"] = "Which events a WASM component gets, and what it asks for."
+    definitions = made["$defs"]
+    for section in definitions.values():
+        for name, one in section["properties"].items():
+            section["properties"][name] = _never_null(one)
+    permission = {"enum": sorted(PERMISSIONS)}
+    for key in ("required", "optional"):
+        definitions["PermissionsSection"]["properties"][key]["items"] = permission
+    definitions["HookCapability"]["properties"]["type"] = {"const": HOOK}
+    other = {
+        "type": "object",
+        "properties": {"type": {"enum": sorted(OTHER_TYPES)}},
+        "required": ["type"],
+    }
+    hook = {"$ref": "#/$defs/HookCapability"}
+    made["properties"]["capabilities"] = {
+        "type": "array",
+        "items": {"anyOf": [hook, other]},
+        "contains": hook,
+    }
+    made["required"] = ["plugin", "capabilities"]
+    return made
+
+
 def event_schema() -> Schema:
     """The envelope that every hook gets."""
     fields = {**LIFECYCLE_FIELDS, **GATE_FIELDS}
@@ -105,6 +134,7 @@ def event_schema() -> Schema:
 MAKERS: Mapping[str, Callable[[], Schema]] = {
     "hooks": hooks_schema,
     "policy": policy_schema,
+    "plugin": plugin_schema,
     "event": event_schema,
 }
 

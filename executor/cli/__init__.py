@@ -24,6 +24,7 @@ _COMMANDS = (
     ("worker", "worker:worker", "Execute the hooks of events that agents publish on a bus."),
     ("events", "events:app", "Follow what happens on a bus."),
     ("images", "images:app", "Build and list the sandbox images."),
+    ("plugins", "plugins:app", "List and check the WASM plugins."),
     ("policy", "policy:app", "List, show and explain policies."),
     ("permission", "permission:app", "Which rule decides a tool call, and why."),
     ("schema", "schema:schema", "Print the JSON Schema of a file or event."),

@@ -12,8 +12,10 @@ from executor.cli.options import HERE, Json, Where
 
 def schema(
     kind: Annotated[
-        Literal["hooks", "policy", "event"],
-        Parameter(help="hooks.json, policies/*.toml, or the envelope that every hook gets."),
+        Literal["hooks", "policy", "plugin", "event"],
+        Parameter(
+            help="hooks.json, policies/*.toml, plugins/*/plugin.toml, or the envelope of events."
+        ),
     ],
     /,
     *,

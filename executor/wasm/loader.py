@@ -119,6 +119,18 @@ class PluginSet:
         return Plugin(name, manifest, compiled)
 
 
+def manifests(workspace: Workspace) -> list[Plugin]:
+    """What the manifests alone say: nothing is compiled, so nothing serves. Raises InvalidConfig
+    where ``plugins`` itself is unusable."""
+    found = []
+    for name in _names(workspace):
+        try:
+            found.append(Plugin(name, _read(workspace, name)[0]))
+        except InvalidConfig as broken:
+            found.append(Plugin(name, fault=str(broken)))
+    return sorted(found, key=_order)
+
+
 def _order(plugin: Plugin) -> tuple[bool, int, str]:
     priority = 0 if plugin.manifest is None else plugin.manifest.priority
     return (not plugin.serves, priority, plugin.name)

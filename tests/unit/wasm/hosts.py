@@ -10,7 +10,8 @@ _FS_ERRORS = [
     "access", "would-block", "already", "bad-descriptor", "busy", "deadlock", "quota", "exist",
     "file-too-large", "illegal-byte-sequence", "in-progress", "interrupted", "invalid", "io",
     "is-directory", "loop", "too-many-links", "message-size", "name-too-long", "no-device",
-    "no-entry", "no-lock", "insufficient-memory", "insufficient-space", "not-directory", "not-empty",
+    "no-entry", "no-lock", "insufficient-memory", "insufficient-space", "not-directory",
+    "not-empty",
     "not-recoverable", "unsupported", "no-tty", "no-such-device", "overflow", "not-permitted",
     "pipe", "read-only", "invalid-seek", "text-file-busy", "cross-device",
 ]
