@@ -60,7 +60,7 @@ class Runner:
         self, backends: Mapping[str, Backend], plugins: PluginBackend | None = None
     ) -> None:
         self._backends = backends
-        self._plugins = plugins
+        self.plugins = plugins
         self._disk = anyio.CapacityLimiter(8)
 
     async def run(
@@ -124,7 +124,7 @@ class Runner:
     ) -> Record:
         started_at = timestamp()
         sandbox, job = subscription.sandbox, None
-        if subscription.refusal is not None or sandbox is None or self._plugins is None:
+        if subscription.refusal is not None or sandbox is None or self.plugins is None:
             outcome = refused(subscription.refusal or "plugins are not open here")
         else:
             job = PluginJob(
@@ -136,7 +136,7 @@ class Runner:
                 gate=subscription.gate,
             )
             try:
-                outcome = await self._plugins.run(job)
+                outcome = await self.plugins.run(job)
             except Exception as failure:  # noqa: BLE001  (a fault of ours must not reach the agent)
                 outcome = error(f"internal error: {type(failure).__name__}: {failure}")
         return Record(

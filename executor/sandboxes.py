@@ -26,6 +26,8 @@ class Sandboxes:
 
     def __init__(self, override: str | None) -> None:
         self._override = override
+        self._instance: Instance | None = None
+        self._settled: dict[str, Policy] = {}
         self._chosen: dict[str, str] = {}
         self.backends: dict[str, Backend] = {}
         self.places: dict[tuple[str, str], Place] = {}
@@ -49,7 +51,7 @@ class Sandboxes:
                 self._settle(policy, next(iter(given)), Place())
             yield self
             return
-        instance = Instance.open()
+        self._instance = instance = Instance.open()
         try:
             for policy in policies:
                 await self._prepare(policy, instance)
@@ -62,11 +64,29 @@ class Sandboxes:
                     await backend.close()
                 instance.close()
 
+    async def again(self, policies: Iterable[Policy]) -> Sandboxes:
+        """The same backends for other policies; a policy that did not change keeps its root.
+
+        Raises Unavailable as ``open`` does; what is in force is not touched.
+        """
+        other = Sandboxes(self._override)
+        other._instance, other.backends = self._instance, self.backends
+        for policy in policies:
+            if self._settled.get(policy.name) == policy:
+                backend = self._chosen[policy.name]
+                other._settle(policy, backend, self.places[policy.name, backend])
+            elif self._instance is None:
+                other._settle(policy, next(iter(self.backends)), Place())
+            else:
+                await other._prepare(policy, self._instance)
+        return other
+
     def backend_of(self, policy: Policy) -> str:
         """The backend that was chosen for this policy."""
         return self._chosen.get(policy.name, self._override or policy.sandbox.backend)
 
     def _settle(self, policy: Policy, backend: str, place: Place) -> None:
+        self._settled[policy.name] = policy
         self._chosen[policy.name] = backend
         self.places[policy.name, backend] = place
 

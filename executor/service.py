@@ -6,7 +6,6 @@ The composition root: opens everything in one task group, closes it in order. Us
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -23,28 +22,25 @@ from executor.bus.base import Bus, Execute, Published, compose, running
 from executor.bus.choice import bus_for
 from executor.bus.listener import Listener
 from executor.bus.metrics import BusCollector
-from executor.configuration import Configuration, load_configuration
+from executor.configuration import Configuration
 from executor.consent import AskFunction
 from executor.depth import next_depth
 from executor.dispatcher import Dispatcher
 from executor.events import new_session_id
 from executor.handlers import AnyFunction
-from executor.identity import identity_for
+from executor.in_force import InForce
 from executor.ledger.base import Ledger, Sink
 from executor.ledger.log import Log
 from executor.ledger.metrics import Metrics
 from executor.pipeline import current, opened_gate
-from executor.plan import Place, belongs_to_root
 from executor.receipt import Receipt
-from executor.registry import Registry, build_snapshot, wanted_policies
-from executor.resolve import Resolver, Workspace, open_workspace
-from executor.runner import Grounds, Runner
-from executor.sandboxes import Sandboxes
-from executor.settings import BusSettings, check_state_dir, default_state_dir
-from executor.store import Store
+from executor.reload import Reloader
+from executor.resolve import open_workspace
+from executor.runner import Runner
+from executor.settings import BusSettings
 from executor.tool_call import Tool, ToolResult, call_tool
 from executor.verdict import Verdict
-from executor.wasm.opened import OpenedPlugins, open_plugins
+from executor.wasm.opened import OpenedPlugins
 
 
 class Executor:
@@ -56,13 +52,20 @@ class Executor:
         bus: Bus,
         metrics: Metrics,
         asker: Asker,
-        plugins: OpenedPlugins,
+        live: InForce,
+        reloader: Reloader,
     ) -> None:
         self.dispatcher = dispatcher
         self.bus = bus
         self.metrics = metrics
         self.asker = asker
-        self.plugins = plugins
+        self.live = live
+        self.reloader = reloader
+
+    @property
+    def plugins(self) -> OpenedPlugins:
+        """The plugins as they serve now."""
+        return self.live.plugins
 
     @classmethod
     @asynccontextmanager
@@ -75,81 +78,75 @@ class Executor:
         sinks: Sequence[Sink] = (),
         configuration: Configuration | None = None,
         bus: BusSettings | None = None,
+        watch: bool = True,
     ) -> AsyncIterator[Executor]:
         """Open the workspace's executor; leaving the block runs what is queued, then stops.
 
         ``sandbox`` overrides the policies' backend ("auto", "docker", "namespace"); ``backends``
         replaces the real ones (tests), ``configuration`` what the files say (``run``; then no
-        plugin is opened), ``bus`` only their [bus] (workers). Waits until each plugin is compiled
+        plugin is opened), ``bus`` only their [bus] (workers); without
+        ``watch`` changes of the files are not followed. Waits until each plugin is compiled
         or refused. Raises InvalidConfig (a broken file, at start-up), and Unavailable where no
         sandbox can be had: there is no unsandboxed mode.
         """
         async with AsyncExitStack() as stack:
             place = await anyio.to_thread.run_sync(open_workspace, workspace)
             stack.callback(place.close)
-            alone = configuration is not None
-            if configuration is None:
-                configuration = await anyio.to_thread.run_sync(load_configuration, place)
-            sandboxes = await stack.enter_async_context(
-                Sandboxes.open(sandbox, backends, wanted_policies(configuration))
-            )
-            grounds = grounds_for(place, configuration, sandboxes.places)
-            plugins = OpenedPlugins()
-            state = state_directory(place, configuration.settings.state.dir)
-            if not alone:
-                plugins = await stack.enter_async_context(
-                    open_plugins(configuration, place, grounds.resolver, grounds.identity, state)
-                )
-            registry = Registry(
-                build_snapshot(
-                    configuration,
-                    generation=1,
-                    backend_of=sandboxes.backend_of,
-                    plugins=plugins.subscriptions,
-                )
+            live = await InForce.open(
+                stack, place, configuration, sandbox=sandbox, backends=backends
             )
             metrics = Metrics()
             report = Log().warning
-            bus = configuration.settings.bus if bus is None else bus
+            reloader = live.reloader(report)
+            bus = live.grounds.settings.bus if bus is None else bus
             channel = bus_for(bus, report)
             await stack.enter_async_context(running(channel))
             metrics.registry.register(BusCollector(channel.counts))
-            runner = Runner(sandboxes.backends, plugins.backend)
+            runner = Runner(live.sandboxes.backends, live.plugins.backend)
             dispatcher = Dispatcher(
-                registry,
+                live.registry,
                 runner,
                 channel,
                 Ledger((metrics, *sinks)),
                 metrics,
-                grounds,
+                live.grounds,
                 execute=Execute(bus.execute),
                 report=report,
             )
+            failure: Exception | None = None
+            stack.callback(dispatcher.abandon)
             asker = stack.enter_context(
                 opened_gate(
-                    registry,
+                    live.registry,
                     runner,
                     dispatcher,
                     metrics,
                     sinks,
                     workspace=place.path,
-                    state=state,
+                    state=live.state,
                     report=report,
                 )
             )
-            failure: Exception | None = None
-            stack.callback(dispatcher.abandon)
+
+            def adopt() -> None:
+                dispatcher.grounds = live.grounds
+                runner.plugins = live.plugins.backend
+
+            live.adopt = adopt
             async with anyio.create_task_group() as tasks:
                 await tasks.start(dispatcher.work)
-                tasks.start_soon(plugins.warm)
+                if watch and configuration is None:
+                    await tasks.start(reloader.watch)
+                tasks.start_soon(live.plugins.warm)
                 try:
-                    yield cls(dispatcher, channel, metrics, asker, plugins)
+                    yield cls(dispatcher, channel, metrics, asker, live, reloader)
                 except Exception as raised:  # noqa: BLE001  (kept, to leave as it came)
                     # Raised inside the task group it would reach the caller wrapped in a group.
                     failure = raised
                     tasks.cancel_scope.cancel()
                 finally:
-                    plugins.settle()
+                    reloader.close()
+                    live.plugins.settle()
                     dispatcher.finish()
             if failure is not None:
                 raise failure
@@ -257,37 +254,3 @@ class Executor:
     async def drain(self) -> None:
         """Until every event emitted so far has had its hooks ended."""
         await self.dispatcher.drain()
-
-
-def state_directory(workspace: Workspace, configured: str) -> Path:
-    """Where the executor keeps its own things. Raises InvalidConfig where hooks could see it."""
-    directory = os.path.realpath(configured or default_state_dir(dict(os.environ), workspace.path))
-    check_state_dir(directory, workspace.path)
-    return Path(directory)
-
-
-def grounds_for(
-    workspace: Workspace,
-    configuration: Configuration,
-    places: Mapping[tuple[str, str], Place],
-) -> Grounds:
-    """What runs stand on: who they run as, and what of the disk they may be shown.
-
-    Raises InvalidConfig for an unusable ``[sandbox] uid``, Unavailable for the state directory.
-    """
-    settings = configuration.settings
-    identity = identity_for(workspace.status, settings.sandbox.uid)
-    state = state_directory(workspace, settings.state.dir)
-    commands = {
-        os.path.normpath(os.path.join(workspace.path, hook.action.command))
-        for hook in configuration.hooks
-        if not belongs_to_root(hook.action.command)
-    }
-    resolver = Resolver(
-        workspace,
-        Store(state / "store"),
-        identity,
-        protected=tuple(sorted(commands)),
-        private=(str(state),),
-    )
-    return Grounds(settings, resolver, identity, places)

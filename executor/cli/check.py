@@ -139,10 +139,10 @@ def _explain(
 ) -> None:
     from executor.configuration import shipped_policies
     from executor.explain import explain
+    from executor.in_force import grounds_for
     from executor.look import HostLook
     from executor.registry import identified, subscribe
     from executor.remedy import steps
-    from executor.service import grounds_for
 
     try:
         grounds = grounds_for(workspace, configuration, places)

@@ -184,10 +184,10 @@ def _trivial_job(
     from executor.errors import Unavailable
     from executor.explain import sample_event
     from executor.hooks import Hook, parse_action
+    from executor.in_force import grounds_for
     from executor.job import Job
     from executor.plan import compile_job
     from executor.registry import subscribe
-    from executor.service import grounds_for
 
     event = sample_event("turn_complete")
     action = parse_action({"command": "true"}, event=event.name)
