@@ -25,6 +25,7 @@ _MARKS = {"*": ONE, "?": ONE, ",": COMMA, MANY: MANY, ONE: MANY, OPEN: "?", COMM
 """What single characters become; a hole of an outer text may split in an inner one."""
 
 _PLAIN = re.compile(r"[^ \t\n\\'\"`$*?\[{},;&|<>()\x00-\x04]+")
+_BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 _UNQUOTED = re.compile(r"[^\\\"`$]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _BRACKETS = re.compile(r"\[[^\s;&|<>()'\"$`\\\]]{1,64}\]")
@@ -71,13 +72,9 @@ class WordReader:
         self._nested = nested
 
     def skip_blanks(self) -> None:
-        while True:
-            if self.text.startswith((" ", "\t"), self.at):
-                self.at += 1
-            elif self.text.startswith("\\\n", self.at):
-                self.at += 2
-            else:
-                return
+        found = _BLANKS.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
 
     def word(self) -> Word:
         """The word that begins here; braces of a brace expansion stay marked (``expanded``)."""

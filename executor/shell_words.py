@@ -31,6 +31,7 @@ _HEADS = frozenset({"for", "select", "case", "[["})
 _REDIRECTION = re.compile(
     r"(?:\d+|\{\w+\})?(<<<|<<-?|<>|<&|>&|>>|>\||&>>|&>|<(?!\()|>(?!\())", re.ASCII
 )
+_REDIRECTING = frozenset("<>&{0123456789")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
 
 
@@ -112,11 +113,10 @@ class _Scanner:
         cases = 0
         while True:
             read.skip_blanks()
-            redirection = _REDIRECTION.match(read.text, read.at)
-            if redirection is not None:
-                self._redirect(redirection, current)
-                continue
             char = read.text[read.at : read.at + 1]
+            if char in _REDIRECTING and (found := _REDIRECTION.match(read.text, read.at)):
+                self._redirect(found, current)
+                continue
             if char and char != "#" and (char not in ENDS or char in "<>"):
                 word = read.word()
                 if word.unquoted and word.text in ("case", "esac") and _only_reserved(words):
