@@ -33,8 +33,9 @@ _COMPLAINTS = {
     Drop.SLOW: "a subscriber does not keep up; it misses messages",
     Drop.SERVER: "the bus's server is away or slow, and the buffer is full; messages are lost",
 }
-_TURN = 32
-"""Messages between two checkpoints: a reader with a full queue must not hold the loop."""
+_TURN = 512
+"""Messages between two checkpoints: a reader with a full queue must not hold the loop, and must not
+fall behind a connection that delivers some hundred messages in each of its own turns."""
 
 
 class Listener:
