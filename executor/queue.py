@@ -16,7 +16,7 @@ import anyio
 Item = TypeVar("Item")
 
 
-class Closed(Exception):  # noqa: N818  (it ends a loop; nothing went wrong)
+class Closed(Exception):
     """Nothing waits, and nothing will come."""
 
 

@@ -24,6 +24,7 @@ from executor.outcome import Cause, Outcome, Status, error, refused
 from executor.plan import Files, Identity, Place, compile_job
 from executor.policy import Policy
 from executor.record import Record
+from executor.residue import residue
 from executor.resolve import Resolver
 from executor.settings import Settings
 from executor.subscription import AnySubscription, PluginSubscription, Subscription
@@ -161,7 +162,11 @@ class Runner:
     async def _execute(self, planned: Job | Outcome, backend: str) -> Outcome:
         if isinstance(planned, Outcome):
             return planned
-        return await self._backends[backend].run(planned)
+        outcome = await self._backends[backend].run(planned)
+        if not any(mount.writable for mount in planned.sandbox.mounts):
+            return outcome
+        found = await anyio.to_thread.run_sync(residue, planned.sandbox.mounts, limiter=self._disk)
+        return replace(outcome, notes=(*outcome.notes, *found))
 
 
 def unstarted(event: Event, subscription: AnySubscription, outcome: Outcome) -> Record:
