@@ -33,6 +33,7 @@ import anyio.to_thread
 
 from executor import images
 from executor.backends import docker_body as bodies
+from executor.backends.base import Control
 from executor.backends.docker_container import created
 from executor.backends.docker_controls import read_controls
 from executor.backends.docker_engine import (
@@ -53,7 +54,6 @@ from executor.outcome import Cause, Outcome, Status, error, refused
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from executor.backends.base import Control
     from executor.instance import Instance
     from executor.job import Job
 
@@ -71,7 +71,7 @@ class EngineImage:
     digest: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     """A run in flight, so that ``close`` can stop it and wait."""
 
@@ -97,7 +97,7 @@ class DockerBackend:
         self._remover = Remover(self._engine.remove)
         self._facts: Facts | None = None
         self._checked_images: set[str] = set()
-        self._runs: dict[str, _Run] = {}
+        self._runs: set[_Run] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,7 +120,7 @@ class DockerBackend:
             raise Unavailable(message, remedy="docker info", engine=True) from fault
         if facts.missing:
             message = f"the container engine cannot give {', '.join(facts.missing)}"
-            raise Unavailable(message, remedy="see the warnings of: docker info", engine=True)
+            raise Unavailable(message, remedy="see the warnings of: docker info")
         self._facts = facts
         return facts
 
@@ -143,7 +143,7 @@ class DockerBackend:
     async def run(self, job: Job) -> Outcome:
         """Run one job in a container of its own."""
         run = _Run(Stop(), anyio.Event())
-        self._runs[job.run_id] = run
+        self._runs.add(run)
         try:
             return await self._run(job, run.stop)
         except Refused as no:
@@ -156,7 +156,7 @@ class DockerBackend:
         except EngineRefusal as no:
             return error(f"the engine refuses: {no}")
         finally:
-            del self._runs[job.run_id]
+            self._runs.discard(run)
             run.over.set()
 
     async def _run(self, job: Job, stop: Stop) -> Outcome:
@@ -226,9 +226,13 @@ class DockerBackend:
                 pid = await container.start()
                 with anyio.fail_after(_BOUNDS.setup_seconds):
                     await container.hold(frame)
-                return await self._engine.call(partial(read_controls, pid, job.sandbox, body))
+                controls = await self._engine.call(partial(read_controls, pid, job.sandbox, body))
         except (EngineLost, EngineRefusal, Refused, TimeoutError, protocol.ProtocolError) as fault:
             raise Unavailable(f"no sandbox could be started in the engine: {fault}") from fault
+        facts = self._facts
+        if facts is not None:
+            controls = (Control("engine", True, False, facts.described), *controls)
+        return controls
 
     async def sweep(self) -> int:
         """Remove containers of dead executors, and whatever is long past its own deadline."""
@@ -250,14 +254,16 @@ class DockerBackend:
 
     async def drain(self) -> None:
         """Wait until the containers of all ended runs are deleted."""
+        await anyio.to_thread.run_sync(self._engine.settle, CALL_SECONDS)
         await anyio.to_thread.run_sync(self._remover.drain, CLOSE_SECONDS)
 
     async def close(self) -> None:
         """Stop what still runs, wait for it and for the deletions."""
-        runs = list(self._runs.values())
+        runs = list(self._runs)
         for run in runs:
             run.stop.request()
         for run in runs:
             await run.over.wait()
+        await anyio.to_thread.run_sync(self._engine.settle, CALL_SECONDS)
         await anyio.to_thread.run_sync(self._remover.close, CLOSE_SECONDS)
         await anyio.to_thread.run_sync(self._engine.close)

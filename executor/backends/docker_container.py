@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,12 +62,15 @@ class Container:
 
     async def counters(self) -> Counters:
         """What the kernel counted; to be asked while the cell still waits for our end."""
-        if not self._pid:
-            return Counters()
-        try:
-            return await self._engine.call(lambda: leaf_of(self._pid).counters())
-        except EngineLost:
-            return Counters()
+        counters = Counters()
+        with contextlib.suppress(EngineLost, EngineRefusal):
+            if self._pid:
+                counters = await self._engine.call(lambda: leaf_of(self._pid).counters())
+            if counters.oom_kills is None:  # its cgroup is not visible from here
+                document = await self._engine.call(partial(self._engine.inspect, self._id))
+                killed = (document.get("State") or {}).get("OOMKilled")
+                counters = replace(counters, oom_kills=int(bool(killed)))
+        return counters
 
     async def hold(self, job_frame: bytes) -> None:
         """Give it a job that is held just before its exec. Raises ``EngineRefusal``."""

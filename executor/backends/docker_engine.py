@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -54,6 +55,7 @@ class Engine:
         self._limiter = anyio.CapacityLimiter(calls_at_once)
         self._calls_at_once = calls_at_once
         self._opening = threading.Lock()
+        self._late: list[_Handover[Any]] = []
         self._client: docker.APIClient | None = None
         self.path = ""
         """The socket, once it is open."""
@@ -76,13 +78,24 @@ class Engine:
                     handover.work, limiter=self._limiter, abandon_on_cancel=True
                 )
         except TimeoutError as error:
-            handover.abandon()
+            self._abandon(handover)
             raise EngineLost(f"the engine did not answer within {seconds:g} s") from error
         except BaseException:
-            handover.abandon()
+            self._abandon(handover)
             raise
 
+    def _abandon(self, handover: _Handover[Any]) -> None:
+        self._late = [late for late in self._late if not late.over.is_set()]
+        if handover.abandon():
+            self._late.append(handover)
+
     # What follows blocks: for ``call``, and for threads of one's own.
+
+    def settle(self, seconds: float) -> None:
+        """Until calls that nobody waits for have ended and were undone; at most so long."""
+        deadline = time.monotonic() + seconds
+        for late in list(self._late):
+            late.over.wait(max(0.0, deadline - time.monotonic()))
 
     def client(self) -> docker.APIClient:
         """The low-level client, with the newest API version that both ends speak."""
@@ -94,7 +107,7 @@ class Engine:
     def facts(self) -> Facts:
         """Ask the engine what it is."""
         client = self.client()
-        return _translated(lambda: read_facts(client.info(), client.api_version))
+        return _translated(lambda: read_facts(client.info(), client.version(), client.api_version))
 
     def image(self, name: str) -> Document:
         """An image's record."""
@@ -173,21 +186,40 @@ class _Handover(Generic[T]):
         self._function, self._undo = function, undo
         self._lock = threading.Lock()
         self._results: list[T] = []
-        self._abandoned = False
+        self._begun = self._abandoned = False
+        self.over = threading.Event()
 
     def work(self) -> T:
-        result = self._function()
-        with self._lock:
-            late = self._abandoned
-            self._results.append(result)
-        if late and self._undo is not None:
-            self._undo(result)
+        """The call, in its thread."""
+        self._begin()
+        try:
+            result = self._function()
+            with self._lock:
+                self._results.append(result)
+                late = self._abandoned
+            if late:
+                self._undo_all()
+        finally:
+            self.over.set()
         return result
 
-    def abandon(self) -> None:
+    def _begin(self) -> None:
+        with self._lock:
+            if self._abandoned:
+                raise EngineLost("nobody waits for this any more")
+            self._begun = True
+
+    def abandon(self) -> bool:
+        """Nobody waits any more; whether the call is still under way."""
         with self._lock:
             self._abandoned = True
-            results = list(self._results)
+            under_way = self._begun and not self.over.is_set()
+        self._undo_all()
+        return under_way
+
+    def _undo_all(self) -> None:
+        with self._lock:
+            results, self._results = self._results, []
         if self._undo is not None:
             for result in results:
                 self._undo(result)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from executor.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from executor.job import Sandbox
 
 Document = dict[str, Any]
+
+_WANTED = {"runc": ((1, 2, 8), "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881")}
+"""Component → the first version without known ways out of a container, and those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,15 @@ class Facts:
     """The engine maps container ids to other host ids (userns-remap)."""
     missing: tuple[str, ...]
     """Controls that this engine cannot give, and that no run may lack."""
+    warnings: tuple[str, ...]
+    """What its administrator should know; no reason to refuse."""
+
+    @property
+    def described(self) -> str:
+        """One line for people."""
+        kinds = [name for name in ("rootless", "remapped") if getattr(self, name)]
+        parts = [f"version {self.version}", f"API {self.api_version}", *kinds, *self.warnings]
+        return ", ".join(parts)
 
 
 def socket_urls(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:
@@ -41,8 +54,8 @@ def socket_urls(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:
     return tuple(f"unix://{path}" for path in paths)
 
 
-def read_facts(info: Document, api_version: str) -> Facts:
-    """Pure: the answer to ``GET /info``."""
+def read_facts(info: Document, version: Document, api_version: str) -> Facts:
+    """The answers to ``GET /info`` and ``GET /version``."""
     options = {
         option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or ()
     }
@@ -62,7 +75,17 @@ def read_facts(info: Document, api_version: str) -> Facts:
         rootless="rootless" in options,
         remapped="userns" in options,
         missing=tuple(name for name, given in needed.items() if not given),
+        warnings=tuple(_outdated(version)),
     )
+
+
+def _outdated(version: Document) -> Iterator[str]:
+    for component in version.get("Components") or ():
+        name, number = str(component.get("Name")), str(component.get("Version"))
+        wanted, why = _WANTED.get(name, ((), ""))
+        found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", number)
+        if found and wanted and tuple(map(int, found.groups())) < wanted:
+            yield f"{name} {number} is older than {'.'.join(map(str, wanted))} ({why})"
 
 
 def container_user(sandbox: Sandbox, facts: Facts, own_uid: int) -> str:

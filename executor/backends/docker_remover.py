@@ -32,8 +32,12 @@ class Remover:
 
     def submit(self, name: str, *, expected: bool = False) -> None:
         """Delete that container soon. ``expected``: it may yet appear, created late."""
-        with self._lock:
+        try:
             future = self._threads.submit(self._delete, name, expected)
+        except RuntimeError:  # closed: it comes from a call that outlived us
+            threading.Thread(target=self._delete, args=(name, expected)).start()
+            return
+        with self._lock:
             self._pending.add(future)
         future.add_done_callback(self._forget)
 

@@ -31,7 +31,8 @@ INFO: dict[str, Any] = {
     "PidsLimit": True,
     "CpuCfsQuota": True,
 }
-FACTS = read_facts(INFO, "1.46")
+VERSION = {"Components": [{"Name": "runc", "Version": "1.2.8"}, {"Name": "docker-init"}]}
+FACTS = read_facts(INFO, VERSION, "1.46")
 
 
 def test_what_an_engine_says_of_itself_is_read() -> None:
@@ -44,14 +45,23 @@ def test_what_an_engine_says_of_itself_is_read() -> None:
             rootless=False,
             remapped=False,
             missing=(),
+            warnings=(),
         )
         == FACTS
     )
 
 
 def test_old_engines_name_their_security_options_without_a_key() -> None:
-    facts = read_facts(INFO | {"SecurityOptions": ["seccomp", "rootless", "userns"]}, "1.41")
+    facts = read_facts(INFO | {"SecurityOptions": ["seccomp", "rootless", "userns"]}, {}, "1.41")
     assert (facts.rootless, facts.remapped, facts.missing) == (True, True, ())
+
+
+def test_an_old_runc_is_a_warning() -> None:
+    old = {"Components": [{"Name": "runc", "Version": "1.1.5+ds1"}]}
+    facts = read_facts(INFO, old, "1.46")
+    (warning,) = facts.warnings
+    assert warning.startswith("runc 1.1.5+ds1 is older than 1.2.8 (CVE-2025-31133")
+    assert facts.described == f"version 27.0, API 1.46, {warning}"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,7 @@ def test_old_engines_name_their_security_options_without_a_key() -> None:
     ],
 )
 def test_what_no_run_may_lack_is_named(change: dict[str, Any], named: str) -> None:
-    assert read_facts(INFO | change, "1.41").missing == (named,)
+    assert read_facts(INFO | change, {}, "1.41").missing == (named,)
 
 
 def test_a_hook_runs_as_the_host_id_that_it_was_given() -> None:
@@ -160,7 +170,8 @@ async def test_a_call_that_takes_too_long_is_lost_and_undone_when_it_ends() -> N
         await engine.call(slow, seconds=0.02, undo=undo)
     assert not undone.is_set()
     release.set()
-    assert await anyio.to_thread.run_sync(undone.wait, 30)
+    await anyio.to_thread.run_sync(engine.settle, 30)
+    assert undone.is_set()
 
 
 @pytest.mark.anyio
@@ -180,8 +191,27 @@ async def test_a_cancelled_call_is_undone_when_it_ends() -> None:
         group.cancel_scope.cancel()
     assert not undone.is_set()
     release.set()
-    with anyio.CancelScope(shield=True):
-        assert await anyio.to_thread.run_sync(undone.wait, 30)
+    await anyio.to_thread.run_sync(engine.settle, 30)
+    assert undone.is_set()
+
+
+@pytest.mark.anyio
+async def test_a_call_that_was_cancelled_in_the_queue_is_never_made() -> None:
+    engine, begun, release = Engine(calls_at_once=1), anyio.Event(), threading.Event()
+    made: list[str] = []
+
+    def slow() -> None:
+        anyio.from_thread.run_sync(begun.set)
+        release.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.call, slow)
+        await begun.wait()
+        with anyio.move_on_after(0.02):
+            await engine.call(lambda: made.append("call"))
+        release.set()
+    await anyio.to_thread.run_sync(engine.settle, 30)
+    assert made == []
 
 
 @pytest.mark.anyio
@@ -237,6 +267,20 @@ def test_a_container_that_is_gone_needs_no_deletion() -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_container_that_may_yet_appear_is_waited_for() -> None:
     assert removed(Containers(False, False, True), expected=True) == ["c"] * 3
+
+
+def test_what_comes_after_the_end_is_deleted_all_the_same() -> None:
+    deleted = threading.Event()
+
+    class Last(Containers):
+        def remove(self, name: str) -> bool:
+            deleted.set()
+            return super().remove(name)
+
+    remover = Remover(Last(True).remove)
+    remover.close(30)
+    remover.submit("c")
+    assert deleted.wait(30)
 
 
 def test_closing_cuts_the_pauses_short_and_tries_once_more() -> None:
