@@ -56,7 +56,7 @@ class WasmBackend:
         if not sandbox.remembers:
             return await self._run(job, KeyValue(0))
         # A store is read, changed and written by calls of its own: events one after the other.
-        async with self._turns.setdefault(sandbox.name, anyio.Lock()):
+        async with self._turns.setdefault(sandbox.name, anyio.Lock(fast_acquire=True)):
             store = self._stores.setdefault(sandbox.name, KeyValue(sandbox.kv_bytes))
             store.limit = sandbox.kv_bytes
             return await self._run(job, store)
@@ -72,15 +72,17 @@ class WasmBackend:
     async def _run(self, job: PluginJob, store: KeyValue) -> Outcome:
         began = anyio.current_time()
         try:
-            async with self._pool.worker(job.sandbox) as worker:
-                ready = anyio.current_time() - began
-                outcome = await self._call(worker, job, store, ready)
+            worker = await self._pool.lend(job.sandbox)
         except Unloadable as reason:
             # Made for another processor or damaged: the next start compiles it again.
             job.sandbox.native.unlink(missing_ok=True)
             return error(f"the compiled component cannot be loaded: {reason}")
         except (Lost, OSError) as reason:
             return error(f"no worker for the plugin: {reason}", Cause.ENGINE_LOST)
+        try:
+            outcome = await self._call(worker, job, store, anyio.current_time() - began)
+        finally:
+            await self._pool.take_back(job.sandbox, worker)
         return replace(outcome, notes=self.notes) if self._pool.missing else outcome
 
     async def _call(

@@ -132,7 +132,7 @@ def manifests(workspace: Workspace) -> list[Plugin]:
 
 
 def _order(plugin: Plugin) -> tuple[bool, int, str]:
-    priority = 0 if plugin.manifest is None else plugin.manifest.priority
+    priority = plugin.manifest.priority if plugin.serves and plugin.manifest else 0
     return (not plugin.serves, priority, plugin.name)
 
 

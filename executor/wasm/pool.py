@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -32,26 +32,40 @@ class Pool:
 
     def __init__(self, confinement: Confinement, size: int) -> None:
         self._confinement = confinement
-        self._room = anyio.Semaphore(size)
+        self._room = anyio.Semaphore(size, fast_acquire=True)
         self._idle: list[tuple[Reach, Process]] = []
         self._lent: set[Process] = set()
         self._size = size
         self.missing: tuple[str, ...] | None = None
         """What the last worker could not give up; None before the first."""
 
-    @asynccontextmanager
-    async def worker(self, sandbox: PluginSandbox) -> AsyncIterator[Process]:
-        """A worker that has loaded the component. Raises Lost, Unloadable, OSError."""
-        async with self._room:
+    async def lend(self, sandbox: PluginSandbox) -> Process:
+        """A worker that has loaded the component; ``take_back`` it, whatever happens. Raises Lost,
+        Unloadable, OSError."""
+        await self._room.acquire()
+        try:
             process = await self._take(sandbox.directories)
-            self._lent.add(process)
+        except BaseException:
+            self._room.release()
+            raise
+        self._lent.add(process)
+        # The same bytes with other imports or config would be another guest.
+        if sandbox.static_digest not in process.loaded:
             try:
                 await _load(process, sandbox)
-                yield process
-            finally:
-                self._lent.discard(process)
-                if process.alive:
-                    await self._give_back(sandbox.directories, process)
+            except BaseException:
+                await self.take_back(sandbox, process)
+                raise
+        return process
+
+    async def take_back(self, sandbox: PluginSandbox, process: Process) -> None:
+        """The run is over; the worker may be dead."""
+        self._lent.discard(process)
+        try:
+            if process.alive:
+                await self._give_back(sandbox.directories, process)
+        finally:
+            self._room.release()
 
     async def warm(self) -> None:
         """Start one worker before it is needed. A failure shows when it is."""
@@ -95,9 +109,6 @@ class Unloadable(Exception):
 
 
 async def _load(process: Process, sandbox: PluginSandbox) -> None:
-    # The same bytes with other imports or config would be another guest.
-    if sandbox.static_digest in process.loaded:
-        return
     reason = await process.load(
         {
             "do": "load",

@@ -166,7 +166,7 @@ class Process:
     ) -> tuple[Meta, bytes]:
         heard = False
         try:
-            with anyio.fail_after(limit_seconds):
+            with anyio.CancelScope(deadline=anyio.current_time() + limit_seconds):
                 await self._send(meta, blob, descriptors)
                 while True:
                     answer, answer_blob = await self._receive(max_blob_bytes)
@@ -177,8 +177,7 @@ class Process:
                         str(answer["ask"]), str(answer.get("key")), answer_blob
                     )
                     await self._send({"found": found}, value, ())
-        except TimeoutError:
-            raise Overdue from None
+            raise Overdue
         except Garbled as garbled:
             raise Lost(f"the worker sent what makes no sense: {garbled}") from None
         except OSError as failure:
