@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 
 from executor.admission import SAFE_PATH
-from executor.events import GATE
 from executor.explanation import Explanation, Finding, Look, Weight
 from executor.grants import grant_fault, inside
 from executor.hints import addresses
@@ -179,9 +178,6 @@ def _directory_for(name: str, value: str, kind: str | None) -> str:
 def _remarks(hook: Explanation) -> Iterator[Finding]:
     subscription = hook.subscription
     action, pointer = subscription.hook.action, subscription.hook.pointer
-    if subscription.event in GATE:
-        message = f"{subscription.event} is a gate event, and this version has no gate: never runs"
-        yield Finding(Weight.WARNING, pointer, message)
     if hook.stripped:
         message = f"only the executor sets {', '.join(hook.stripped)}: not handed on"
         yield Finding(Weight.WARNING, f"{pointer}/env", message)
