@@ -34,7 +34,8 @@ def explain(
     """Everything about one enabled hook. ``place`` is None where its sandbox cannot be had."""
     action, policy = subscription.hook.action, subscription.policy
     event = sample_event(subscription.event)
-    names = tuple(environment(event, action.env, home=policy.environment.home))
+    home, emit = policy.environment.home, policy.bus.emit
+    names = tuple(environment(event, action.env, home=home, emit=emit))
     bare = Explanation(
         id=subscription.id,
         subscription=subscription,

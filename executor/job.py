@@ -17,6 +17,9 @@ from enum import StrEnum
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL (SPEC section 3, Timeout)."""
 
+EMIT_DESCRIPTOR = 3
+"""The hook's end of its emit channel, where its policy grants one."""
+
 PAYLOAD_DIRECTORY = "/run/hook"
 PAYLOAD_FILE = f"{PAYLOAD_DIRECTORY}/payload.json"
 
@@ -88,6 +91,7 @@ class Job:
 
     ``command`` is a bare name, looked up in PATH inside the sandbox, or an absolute path inside
     it. ``argv[0]`` is what the process sees as its name. ``env`` is the complete environment.
+    ``emit_bytes`` is how much it may write to descriptor ``EMIT_DESCRIPTOR``; 0: it has none.
     """
 
     run_id: str
@@ -101,6 +105,7 @@ class Job:
     stdin: bool = False
     grace_seconds: float = GRACE_SECONDS
     command_sha256: str | None = None
+    emit_bytes: int = 0
 
     @property
     def digest(self) -> str:

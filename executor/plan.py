@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from executor.admission import SAFE_PATH, stripped_names
+from executor.emission import EMIT_BYTES
 from executor.events import Event
 from executor.globs import any_glob_matches
-from executor.job import PAYLOAD_FILE, Enforce, Job, Limits, Mount, Sandbox
+from executor.job import EMIT_DESCRIPTOR, PAYLOAD_FILE, Enforce, Job, Limits, Mount, Sandbox
 from executor.outcome import Outcome, refused
 from executor.policy import Policy
 from executor.subscription import Subscription
@@ -97,16 +98,23 @@ def compile_job(
         ),
         command=files.command,
         argv=(files.command, *action.args),
-        env=tuple(environment(event, action.env, home=policy.environment.home).items()),
+        env=tuple(
+            environment(
+                event, action.env, home=policy.environment.home, emit=policy.bus.emit
+            ).items()
+        ),
         cwd=files.cwd,
         timeout_seconds=timeout_ms(action.timeout_ms, policy, max_timeout_ms) / 1000,
         payload=event.envelope + b"\n",
         stdin=action.stdin_json,
         command_sha256=files.command_sha256,
+        emit_bytes=EMIT_BYTES if policy.bus.emit else 0,
     )
 
 
-def environment(event: Event, extra: Mapping[str, str], *, home: bool) -> dict[str, str]:
+def environment(
+    event: Event, extra: Mapping[str, str], *, home: bool, emit: bool = False
+) -> dict[str, str]:
     """The hook's whole environment (SPEC section 2.2); reserved names in ``extra`` are stripped."""
     stripped = set(stripped_names(extra))
     result = {
@@ -118,6 +126,8 @@ def environment(event: Event, extra: Mapping[str, str], *, home: bool) -> dict[s
     }
     if len(event.envelope) <= ENVIRONMENT_PAYLOAD_LIMIT_BYTES:
         result["ZERO_HOOK_PAYLOAD"] = event.envelope.decode()
+    if emit:
+        result["ZERO_HOOK_EMIT_FD"] = str(EMIT_DESCRIPTOR)
     if home:
         result["HOME"] = "/tmp"  # noqa: S108  (inside the sandbox: its private tmpfs)
     result.update((name, value) for name, value in extra.items() if name not in stripped)
@@ -146,7 +156,7 @@ def _refusal(subscription: Subscription, files: Files, place: Place) -> str | No
     if not any_glob_matches(policy.commands.allow, files.command):
         return (
             f'policy "{policy.name}": commands.allow does not match {files.command}; '
-            f'add it there, or bind the hook to another policy in config.toml'
+            f"add it there, or bind the hook to another policy in config.toml"
         )
     if files.faults:
         return "; ".join(files.faults)

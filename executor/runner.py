@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from executor.backends.base import Backend
+from executor.emission import Emissions, Emit, hearing
 from executor.events import Event
 from executor.hints import explained
 from executor.job import Job
@@ -60,6 +61,8 @@ class Runner:
     def __init__(
         self, backends: Mapping[str, Backend], plugins: PluginBackend | None = None
     ) -> None:
+        self.emit: Emit | None = None
+        """Where the events go that hooks emit; set by who opens the dispatcher."""
         self._backends = backends
         self.plugins = plugins
         self._disk = anyio.CapacityLimiter(8)
@@ -97,7 +100,7 @@ class Runner:
                 max_payload_bytes=limits.max_payload_bytes,
                 max_timeout_ms=limits.max_timeout_ms,
             )
-            outcome = await self._execute(planned, subscription.backend)
+            outcome = await self._execute(planned, subscription.backend, event)
         except Exception as failure:  # noqa: BLE001  (a fault of ours must not reach the agent)
             files, planned = Files((), subscription.hook.action.command, ""), None
             outcome = error(f"internal error: {type(failure).__name__}: {failure}")
@@ -159,10 +162,19 @@ class Runner:
             command_sha256=None if sandbox is None else sandbox.sha256,
         )
 
-    async def _execute(self, planned: Job | Outcome, backend: str) -> Outcome:
+    async def _heard(self, job: Job, backend: str, event: Event) -> Outcome:
+        """Run it; what it says through its emit channel is emitted meanwhile."""
+        if not job.emit_bytes or self.emit is None:
+            return await self._backends[backend].run(job)
+        emissions = Emissions(event, self.emit)
+        with hearing(emissions.hear):
+            outcome = await self._backends[backend].run(job)
+        return replace(outcome, notes=(*outcome.notes, *emissions.end()))
+
+    async def _execute(self, planned: Job | Outcome, backend: str, event: Event) -> Outcome:
         if isinstance(planned, Outcome):
             return planned
-        outcome = await self._backends[backend].run(planned)
+        outcome = await self._heard(planned, backend, event)
         if not any(mount.writable for mount in planned.sandbox.mounts):
             return outcome
         found = await anyio.to_thread.run_sync(residue, planned.sandbox.mounts, limiter=self._disk)

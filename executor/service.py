@@ -113,6 +113,7 @@ class Executor:
                 execute=Execute(bus.execute),
                 report=report,
             )
+            runner.emit = dispatcher.emit
             failure: Exception | None = None
             stack.callback(dispatcher.abandon)
             asker = stack.enter_context(

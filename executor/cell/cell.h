@@ -31,6 +31,7 @@ enum {
     PATIENCE_SECONDS = 10, /* for a peer that should read or hang up, a child that should die */
 };
 
+enum { EMIT = 3 }; /* the hook's end of its emit channel, ZERO_HOOK_EMIT_FD */
 enum { MOUNT_WRITABLE = 1, MOUNT_DIRECTORY = 2 };
 enum { KIND_EXITED = 0, KIND_SIGNALLED = 1, KIND_NOT_STARTED = 2 };
 enum { STOPPED_NO, STOPPED_DEADLINE_TERM, STOPPED_DEADLINE_KILL, STOPPED_ASKED_TERM, STOPPED_ASKED_KILL };
@@ -65,6 +66,7 @@ struct job {
     struct list arguments, environment;
     uint64_t timeout_ms, grace_ms, output_bytes, file_bytes, open_files;
     uint64_t processes, data_bytes, stdin_payload, hold;
+    uint64_t emit_bytes; /* what is relayed of descriptor EMIT; 0: the hook has none */
     struct mounts verify;
     void *filter;
     size_t filter_length; /* in instructions */
@@ -127,7 +129,7 @@ struct hook_error {
     char stage[24];
 };
 int landlock_abi(void);
-_Noreturn void become_hook(const struct job *, int input, int output, int errors, int report);
+_Noreturn void become_hook(const struct job *, int input, int output, int errors, int emit, int report);
 
 /* loop.c */
 void verify_mounts(const struct job *);

@@ -175,6 +175,7 @@ static int take_job_field(struct job *job, char tag, unsigned char *value, size_
     case 'N': return take_number(&job->processes, value, size);
     case 'D': return take_number(&job->data_bytes, value, size);
     case 'h': return take_number(&job->hold, value, size);
+    case 'x': return take_number(&job->emit_bytes, value, size);
     case 'v': return take_mount(&job->verify, value, size, false);
     case 's':
         if (job->filter != NULL || size % 8 != 0 || size / 8 > MAX_FILTER || size == 0)
@@ -244,6 +245,8 @@ int read_job(struct reader *reader, uint32_t left, struct job *job)
     if (job->arguments.count == 0 || job->timeout_ms == 0 || job->open_files == 0)
         return mad();
     if (job->timeout_ms > INT_MAX || job->grace_ms > INT_MAX || job->output_bytes > MAX_OUTPUT_BYTES)
+        return mad();
+    if (job->emit_bytes > MAX_OUTPUT_BYTES)
         return mad();
     return 0;
 }

@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { REPORT = 3, NICENESS = 10 };
+enum { REPORT = EMIT + 1, NICENESS = 10 };
 #define RESOLVE_NO_LINKS 0x6U /* RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS */
 
 struct how {
@@ -124,12 +124,17 @@ static void restrict_paths(const struct job *job)
 
 /* -------------------------------------------------------------------------------- the small walls */
 
-static void take_descriptors(int input, int output, int errors, int report)
+static void take_descriptors(int input, int output, int errors, int emit, int report)
 {
-    /* PID 1 sees to it that all four are above 2. */
+    /* PID 1 sees to it that all are above 2. Out of each other's way first. */
+    report = fcntl(report, F_DUPFD_CLOEXEC, REPORT + 2);
+    emit = emit < 0 ? emit : fcntl(emit, F_DUPFD_CLOEXEC, REPORT + 2);
     if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         _exit(126);
-    if (report != REPORT && dup3(report, REPORT, O_CLOEXEC) < 0)
+    if (dup3(report, REPORT, O_CLOEXEC) < 0)
+        _exit(126);
+    close(EMIT);
+    if (emit >= 0 && dup2(emit, EMIT) < 0)
         _exit(126);
     syscall(SYS_close_range, REPORT + 1U, ~0U, 0U);
 }
@@ -244,10 +249,10 @@ static void run(const struct job *job)
     give_up(error, stage);
 }
 
-_Noreturn void become_hook(const struct job *job, int input, int output, int errors, int report)
+_Noreturn void become_hook(const struct job *job, int input, int output, int errors, int emit, int report)
 {
     setsid();
-    take_descriptors(input, output, errors, report);
+    take_descriptors(input, output, errors, emit, report);
     take_signals();
     /* Not dumpable, our own /proc files would belong to root; exec sets it like this anyway. */
     prctl(PR_SET_DUMPABLE, 1);

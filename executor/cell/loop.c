@@ -2,7 +2,8 @@
  *
  * Theory of operation
  * -------------------
- * One poll loop over: the executor's frames, the hook's two pipes, the pipe that tells of its exec,
+ * One poll loop over: the executor's frames, the hook's two pipes and, where it may emit events, its
+ * socket (bytes like the pipes', with a cap of their own), the pipe that tells of its exec,
  * SIGCHLD, and the room in the stream to the executor. The clock starts at the exec.
  *
  *   deadline, or T     TERM to everything, CONT to wake what is stopped
@@ -31,6 +32,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -39,11 +41,13 @@
 
 #define NEVER INT64_MAX
 enum { MILLISECOND = 1000000, SETUP_SECONDS = 10 };
+enum { OUTPUT, ERRORS, EMITTED, STREAMS };
 
 struct capture {
     char kind;
     int fd;              /* the pipe's end; -1 when it has ended */
     unsigned char *data; /* room for the whole cap */
+    uint64_t cap;
     size_t kept, sent;
     uint64_t seen;
 };
@@ -58,7 +62,7 @@ struct outbox {
 
 static struct {
     const struct job *job;
-    struct capture streams[2];
+    struct capture streams[STREAMS];
     struct outbox out;
     int signals, report;
     pid_t hook;
@@ -101,7 +105,7 @@ static bool send_some(void)
     if (out->current == NULL && out->control_sent < out->control.size) {
         pieces[count++] = (struct iovec){out->control.data + out->control_sent, out->control.size - out->control_sent};
     } else {
-        for (int i = 0; out->current == NULL && i < 2; i++) {
+        for (int i = 0; out->current == NULL && i < STREAMS; i++) {
             struct capture *stream = &run.streams[i];
             if (!run.started || stream->kept == stream->sent)
                 continue;
@@ -139,8 +143,10 @@ static bool send_some(void)
 
 static bool has_something_to_send(void)
 {
-    bool output = run.started &&
-        (run.streams[0].kept > run.streams[0].sent || run.streams[1].kept > run.streams[1].sent);
+    bool output = false;
+
+    for (int i = 0; run.started && i < STREAMS; i++)
+        output |= run.streams[i].kept > run.streams[i].sent;
 
     return run.out.current != NULL || run.out.control_sent < run.out.control.size || output;
 }
@@ -149,7 +155,7 @@ static bool has_something_to_send(void)
 static bool take_output(struct capture *stream)
 {
     static unsigned char rest[64 * 1024];
-    size_t room = run.job->output_bytes - stream->kept;
+    size_t room = stream->cap - stream->kept;
     struct iovec pieces[2] = {{stream->data + stream->kept, room}, {rest, sizeof rest}};
 
     if (stream->fd < 0)
@@ -352,8 +358,8 @@ static void say_exit(void)
     frame_number(frame, 'w', (uint64_t)wall / 1000);
     frame_number(frame, 'u', cpu);
     frame_number(frame, 'm', (uint64_t)usage.ru_maxrss * 1024);
-    frame_number(frame, '1', run.streams[0].seen);
-    frame_number(frame, '2', run.streams[1].seen);
+    frame_number(frame, '1', run.streams[OUTPUT].seen);
+    frame_number(frame, '2', run.streams[ERRORS].seen);
     frame_number(frame, 'z', run.strays);
     frame_end(frame);
 }
@@ -392,24 +398,25 @@ static void wait_for_something(void)
     int64_t due = run.next_term < run.next_kill ? run.next_term : run.next_kill;
     int64_t left = due == NEVER ? NEVER : due - now_ns();
     struct timespec wait = {left / 1000000000, left % 1000000000};
-    struct pollfd at[6] = {
+    struct pollfd at[7] = {
         {.fd = 0, .events = POLLIN},
         {.fd = run.signals, .events = POLLIN},
         {.fd = run.report, .events = POLLIN},
-        {.fd = run.streams[0].fd, .events = POLLIN},
-        {.fd = run.streams[1].fd, .events = POLLIN},
+        {.fd = run.streams[OUTPUT].fd, .events = POLLIN},
+        {.fd = run.streams[ERRORS].fd, .events = POLLIN},
+        {.fd = run.streams[EMITTED].fd, .events = POLLIN},
         {.fd = has_something_to_send() ? 1 : -1, .events = POLLOUT},
     };
 
     if (left <= 0)
         wait = (struct timespec){0, 0};
-    if (ppoll(at, 6, &wait, NULL) <= 0)
+    if (ppoll(at, 7, &wait, NULL) <= 0)
         return;
     if (at[0].revents != 0)
         take_command();
     if (at[2].revents != 0)
         take_report();
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < STREAMS; i++)
         if (at[3 + i].revents != 0)
             take_output(&run.streams[i]);
     if (at[1].revents != 0)
@@ -420,18 +427,23 @@ static void wait_for_something(void)
 
 static void start(int payload)
 {
-    int output[2], errors[2], report[2];
+    int output[2], errors[2], report[2], emit[2] = {-1, -1};
 
     MUST(pipe2(output, O_CLOEXEC), "pipe", NULL);
     MUST(pipe2(errors, O_CLOEXEC), "pipe", NULL);
     MUST(pipe2(report, O_CLOEXEC), "pipe", NULL);
+    if (run.job->emit_bytes > 0)
+        MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, emit), "emit", NULL);
     int input = run.job->stdin_payload ? payload : open("/dev/null", O_RDONLY | O_CLOEXEC);
     MUST(input, "stdin", NULL);
-    for (int i = 0; i < 2; i++) {
+    run.streams[OUTPUT] = (struct capture){.kind = '1', .fd = output[0], .cap = run.job->output_bytes};
+    run.streams[ERRORS] = (struct capture){.kind = '2', .fd = errors[0], .cap = run.job->output_bytes};
+    run.streams[EMITTED] = (struct capture){.kind = 'E', .fd = emit[0], .cap = run.job->emit_bytes};
+    for (int i = 0; i < STREAMS; i++) {
         struct capture *stream = &run.streams[i];
-        stream->kind = i == 0 ? '1' : '2';
-        stream->fd = i == 0 ? output[0] : errors[0];
-        stream->data = malloc(run.job->output_bytes + 1);
+        if (stream->fd < 0)
+            continue;
+        stream->data = malloc(stream->cap + 1);
         if (stream->data == NULL)
             setup_failed(ENOMEM, "output", NULL);
         fcntl(stream->fd, F_SETFL, O_NONBLOCK);
@@ -440,11 +452,13 @@ static void start(int payload)
     run.hook = fork();
     MUST(run.hook, "fork", NULL);
     if (run.hook == 0)
-        become_hook(run.job, input, output[1], errors[1], report[1]);
+        become_hook(run.job, input, output[1], errors[1], emit[1], report[1]);
     run.report = report[0];
     close(output[1]);
     close(errors[1]);
     close(report[1]);
+    if (emit[1] >= 0)
+        close(emit[1]);
     close(input);
     if (!run.job->stdin_payload)
         close(payload);
@@ -477,7 +491,7 @@ _Noreturn void run_job(const struct job *job, int payload, struct reader *input)
     if (run.report >= 0)
         take_report();
     end_strays();
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < STREAMS; i++)
         while (take_output(&run.streams[i]))
             ;
     finish();

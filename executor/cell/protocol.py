@@ -18,7 +18,7 @@ From the cell::
 
     R  ready     the walls stand, waiting for J
     S  started   the hook's process exists; its clock runs
-    1  stdout    a captured chunk        2  stderr
+    1  stdout    a captured chunk        2  stderr        E  what the hook wrote to emit
     X  exit      once, the last frame; the cell then waits for the end of its input
 
 The stream to the cell stays open for the whole run: its end is the lifeline, upon which the cell
@@ -43,7 +43,7 @@ MAX_REPLY_BYTES = 64 * 1024
 """No frame from the cell is larger (chunks are at most 32 KiB)."""
 
 BUILD, JOB, TERM, KILL = b"B", b"J", b"T", b"K"
-READY, STARTED, STDOUT, STDERR, EXIT = b"R", b"S", b"1", b"2", b"X"
+READY, STARTED, STDOUT, STDERR, EMITTED, EXIT = b"R", b"S", b"1", b"2", b"E", b"X"
 
 MOUNT_WRITABLE, MOUNT_DIRECTORY = 1, 2
 _MOUNT = struct.Struct("<BQQ")
@@ -151,7 +151,8 @@ def job_frame(
     o output cap bytes (each stream), f file size bytes, n open files, i stdin is the payload (0/1),
     v what to verify (flags, device, inode, target NUL)*, s seccomp program (struct sock_filter[]),
     N RLIMIT_NPROC and D RLIMIT_DATA bytes (0: a cgroup takes care of it), h stop the hook just
-    before its exec, to be looked at from outside (0/1; S comes then), P payload, always last."""
+    before its exec, to be looked at from outside (0/1; S comes then), x emit cap bytes, where the
+    hook has that channel, P payload, always last."""
     limits = job.sandbox.limits
     parts = [
         field(b"c", job.command),
@@ -169,6 +170,7 @@ def job_frame(
         field(b"N", rlimit_pids),
         field(b"D", rlimit_data_bytes),
         field(b"h", int(hold)),
+        *((field(b"x", job.emit_bytes),) if job.emit_bytes else ()),
         field(b"P", job.payload),
     ]
     return frame(JOB, b"".join(parts))

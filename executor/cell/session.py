@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
+from executor import emission
 from executor.cell import protocol
 
 if TYPE_CHECKING:
@@ -145,10 +146,11 @@ async def converse(
 
 _LOST = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 _OUTPUT = {protocol.STDOUT: "running", protocol.STDERR: "running"}
+_EMITTED = {protocol.EMITTED: "running"}
 _EXPECTED = {
     "new": {protocol.READY: "ready", protocol.EXIT: "ended"},
     "ready": {protocol.STARTED: "running", protocol.EXIT: "ended"},
-    "running": _OUTPUT | {protocol.EXIT: "ended"},
+    "running": _OUTPUT | _EMITTED | {protocol.EXIT: "ended"},
 }
 """State → frame that may come → next state. Anything else is no cell of our version."""
 
@@ -231,6 +233,8 @@ class _Conversation:
         self._state = following
         if kind in _OUTPUT:
             self._collect(self._stdout if kind == protocol.STDOUT else self._stderr, body)
+        elif kind in _EMITTED:
+            emission.heard(body)
         elif kind == protocol.READY:
             self._ready = protocol.decode_ready(body)
             self._ready_at = anyio.current_time()
