@@ -161,6 +161,7 @@ class _Unwrapping:
             return True
         if _has_hole((operand,)) or operand.startswith("/dev/"):
             self._unknown("a shell runs a script that is not known")
+        self._keep(words[at:], transparent=True)
         return False
 
     def _wrapped(self, name: str, wrapper: Wrapper, words: tuple[str, ...]) -> bool:

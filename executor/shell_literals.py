@@ -35,7 +35,7 @@ def expanded(word: str) -> list[str]:
         text = left.pop(0)
         group = _GROUP.search(text)
         if group is None:
-            done.append(text.replace(OPEN, "{").replace(COMMA, ",").replace(CLOSE, "}"))
+            done.append(literal(text))
             continue
         before, inside, after = text[: group.start()], group[1], text[group.end() :]
         if len(done) + len(left) > _MAX_PIECES or ".." in inside:
@@ -45,6 +45,11 @@ def expanded(word: str) -> list[str]:
         else:
             left.insert(0, f"{before}{{{inside}}}{after}")
     return done
+
+
+def literal(word: str) -> str:
+    """The word with its braces as they are written."""
+    return word.replace(OPEN, "{").replace(COMMA, ",").replace(CLOSE, "}")
 
 
 def ansi_c(text: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from executor.shell_literals import MANY, ONE, PRIVATE, expanded
+from executor.shell_literals import MANY, ONE, PRIVATE, expanded, literal
 from executor.shell_quotes import ENDS, MAX_DEPTH, Doubts, Word, WordReader
 
 MAX_CHARACTERS = 32_768
@@ -31,6 +31,8 @@ _HEADS = frozenset({"for", "select", "case", "[["})
 _REDIRECTION = re.compile(
     r"(?:\d+|\{\w+\})?(<<<|<<-?|<>|<&|>&|>>|>\||&>>|&>|<(?!\()|>(?!\())", re.ASCII
 )
+_BACKGROUND = frozenset({"&>", "&>>"})
+"""bash sends both streams there; dash ends a command at the ``&``, so that another begins."""
 _REDIRECTING = frozenset("<>&{0123456789")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
 
@@ -110,11 +112,12 @@ class _Scanner:
         read = self._read
         words: list[Word] = []
         current = Simple()
-        cases = 0
+        cases = breaks = 0
         while True:
             read.skip_blanks()
             char = read.text[read.at : read.at + 1]
             if char in _REDIRECTING and (found := _REDIRECTION.match(read.text, read.at)):
+                breaks = len(words) if found[1] in _BACKGROUND else breaks
                 self._redirect(found, current)
                 continue
             if char and char != "#" and (char not in ENDS or char in "<>"):
@@ -127,7 +130,9 @@ class _Scanner:
                 message = "it defines a function or an array, or uses a pattern list"
                 self._doubts.caveats.append(message)
             self._finish(words, current)
-            words, current = [], Simple()
+            if breaks:
+                self._finish(words[breaks:], Simple())
+            words, current, breaks = [], Simple(), 0
             read.at += 1
             if not char:
                 self._end_of_text(closer)
@@ -186,6 +191,7 @@ class _Scanner:
         plain = [piece for word in rest for piece in expanded(word.text)]
         if len(plain) != len(rest):
             self._doubts.caveats.append("it expands braces, which not every shell does")
+            self._into.add(Simple(tuple(literal(word.text) for word in rest), current.here))
         if plain or current.here:
             current.words = tuple(plain)
             self._into.add(current)
@@ -195,6 +201,9 @@ class _Scanner:
         self._read.at = found.end()
         self._read.skip_blanks()
         start = self._read.at
+        if operator in ("<&", ">&") and self._read.text.startswith("-", start):
+            self._read.at += 1  # bash ends the redirection here, whatever follows
+            return
         target = self._read.word().text
         if operator in ("<<", "<<-"):
             quoted = any(char in "'\"\\" for char in self._read.text[start : self._read.at])

@@ -40,7 +40,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "exec": Wrapper(valued="a", flags="cl", transparent=True),
     "nohup": Wrapper(transparent=True),
     "setsid": Wrapper(flags="cfw", transparent=True),
-    "time": Wrapper(valued="of", flags="apqv", transparent=True),
+    "time": Wrapper(valued="of", flags="apqv", assignments=True, transparent=True),
     "nice": Wrapper(valued="n", flags="0123456789", long=("adjustment",), transparent=True),
     "ionice": Wrapper(valued="cn", flags="t", long=("class", "classdata"), transparent=True),
     "stdbuf": Wrapper(valued="ioe", long=("input", "output", "error"), transparent=True),

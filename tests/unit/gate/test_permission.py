@@ -109,6 +109,12 @@ SPELLINGS = [
     "/usr/bin/su?o rm -rf x",
     'bash -c "rm -rf $DIR"',
     "alias ls='rm -rf x'; ls",
+    # Found by running random texts in bash and dash:
+    "<&-rm -rf x",
+    "ls &>/dev/null rm -rf x",
+    "time A=1 \\rm -rf x",
+    "bash rm -rf x",
+    "sh -c {rm,-rf}' -rf x'",
 ]
 
 
