@@ -31,7 +31,7 @@ class NatsServer:
 
     def start(self) -> None:
         self._process = process = subprocess.Popen(
-            [_binary(), "--addr", "127.0.0.1", "--port", str(self.port), *self._options],
+            [binary(), "--addr", "127.0.0.1", "--port", str(self.port), *self._options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -72,7 +72,8 @@ def nats_server(*options: str) -> Iterator[NatsServer]:
         server.stop()
 
 
-def _binary() -> str:
+def binary() -> str:
+    """The path of the server; skips, with the reason, where there is none."""
     found = shutil.which("nats-server", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if found is None:
         missing("nats", "no nats-server here; on Debian: apt-get install nats-server")
