@@ -293,11 +293,12 @@ def test_a_sandbox_that_cannot_be_had_is_told_with_its_remedy(
     assert "systemctl start docker" in call("check", "--sandbox", "docker").out
 
 
-def test_gate_hooks_are_warned_of(call: Call, workspace: Workspace) -> None:
+def test_a_gate_hook_is_explained_like_any_other(call: Call, workspace: Workspace) -> None:
     workspace.hooks({"PreToolUse": [{"command": "true"}]})
     answer = call("check", "--json")
     assert answer.code == OK
-    assert "gate" in messages(answer.json)
+    assert [hook["event"] for hook in answer.json["hooks"]] == ["PreToolUse"]
+    assert "never runs" not in messages(answer.json)
 
 
 def test_check_writes_nothing_into_the_workspace(call: Call, workspace: Workspace) -> None:
