@@ -85,6 +85,7 @@ def _load(workspace: Workspace, report: Report) -> Configuration | None:
         load_settings,
         shipped_policies,
     )
+    from executor.gate_lint import gate_warnings
     from executor.policy import resolve_policies
     from executor.settings import Settings
 
@@ -101,7 +102,9 @@ def _load(workspace: Workspace, report: Report) -> Configuration | None:
     if hooks is None:
         return None
     known = policies or resolve_policies(shipped_policies(), {})
-    return Configuration(settings or Settings(), known, hooks)
+    configuration = Configuration(settings or Settings(), known, hooks)
+    report.warnings += gate_warnings(configuration)
+    return configuration
 
 
 def _attempt(report: Report, load: Callable[[], T]) -> T | None:
