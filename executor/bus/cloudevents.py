@@ -102,9 +102,13 @@ def _data(content: dict[str, object]) -> bytes:
     if not isinstance(data, dict):
         raise Malformed("data is no JSON object")
     try:
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     except (ValueError, RecursionError):
-        raise Malformed("data cannot be written as UTF-8") from None
+        raise Malformed("data is nested too deeply") from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, legal when it is escaped
+        return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _depth(value: object) -> int:

@@ -88,8 +88,7 @@ class NatsBus:
 
     def publish(self, message: Message) -> Published:
         """To local listeners at once, to the network soon; from any thread, waits for nothing."""
-        refusal = self._local.refusal(message)
-        if refusal is not None:
+        if (refusal := self._local.refusal(message)) is not None:
             return refusal
         with self._local.lock:
             self.counts.published += 1
@@ -134,8 +133,7 @@ class NatsBus:
         """
         interest = Interest(subject_of(pattern), group, deliver)
         self._interests.append(interest)
-        client = self._client
-        if client is not None:
+        if (client := self._client) is not None:
             with suppress(*FAILURES):
                 await self._ask_for(client, interest)
                 await client.settle()
