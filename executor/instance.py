@@ -9,11 +9,13 @@ take each other's living runs for dead ones.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +42,15 @@ class Instance:
         for _ in range(_ATTEMPTS):
             name = f"{realm}-{secrets.token_hex(6)}"
             path = place / f"{name}.lock"
-            descriptor = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A sweeper may have removed the file before the lock was on it.
+            try:
+                descriptor = os.open(
+                    path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                )
+            except OSError as failure:
+                message = f"no lock file can be made in {place}: {failure.strerror}"
+                raise Unavailable(message) from failure
+            # A sweeper that sees it before it is locked holds it for a moment, and removes it.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _same_file(path, descriptor):
                 return cls(name, realm, place, descriptor)
             os.close(descriptor)
@@ -60,26 +66,21 @@ class Instance:
         if not other.startswith(f"{self.realm}-") or other == self.id:
             return False
         try:
-            descriptor = os.open(self._path(other), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with _only_lock(self._path(other)) as dead:
+                return dead
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
 
     def forget_dead(self) -> int:
         """Remove the lock files of dead instances; call after sweeping what they left."""
         removed = 0
         for path in self.directory.glob(f"{self.realm}-*.lock"):
-            if self.is_dead(path.stem):
-                path.unlink(missing_ok=True)
-                removed += 1
+            with contextlib.suppress(OSError), _only_lock(path) as dead:
+                if dead:  # removed under its lock: nobody can have taken it meanwhile
+                    path.unlink()
+                    removed += 1
         return removed
 
     def _path(self, name: str) -> Path:
@@ -114,6 +115,21 @@ def _realm(place: Path) -> str:
     machine = _machine()
     identity = f"{machine}:{status.st_dev}:{status.st_ino}"
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+@contextlib.contextmanager
+def _only_lock(path: Path) -> Iterator[bool]:
+    """Whether nobody else holds the lock; then we do, inside the block. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
 
 
 def _same_file(path: Path, descriptor: int) -> bool:

@@ -57,6 +57,7 @@ class Sandboxes:
                 await self._prepare(policy, instance)
             for backend in self.backends.values():
                 await backend.sweep()
+            await anyio.to_thread.run_sync(instance.forget_dead)
             yield self
         finally:
             with anyio.CancelScope(shield=True):
