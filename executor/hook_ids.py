@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from executor import scratch
 from executor.hooks import Hook
 
 _NUMBERED = re.compile(r"hook_(\d{1,9})")
@@ -60,6 +61,7 @@ class HookIds:
         """The same hooks, each with an id and its times. ``keep`` false only looks (``check``)."""
         if not keep:
             return _settled(hooks, self._read(), now())[0]
+        scratch.sweep(self._path.parent)
         with self._alone():
             before = self._read()
             settled, after = _settled(hooks, before, now())
@@ -106,9 +108,8 @@ class HookIds:
             for one in memory.known
         ]
         document = {"next": memory.next, "known": rows}
-        temporary = self._path.with_suffix(f".{os.getpid()}.new")
-        with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps(document), encoding="utf-8")
+        with contextlib.suppress(OSError), scratch.unfinished(self._path.parent) as temporary:
+            Path(temporary).write_text(json.dumps(document), encoding="utf-8")
             os.replace(temporary, self._path)
 
 

@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor import scratch
 from executor.errors import Unavailable
 
 MAX_COMMAND_BYTES = 256 * 1024 * 1024
@@ -48,6 +48,7 @@ class Store:
         self._seen: dict[tuple[int, ...], Stored] = {}
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            scratch.sweep(directory)
             if os.statvfs(directory).f_flag & os.ST_NOEXEC:
                 raise Unavailable(
                     f"{directory} is on a file system mounted noexec; hooks could not run from it",
@@ -89,9 +90,8 @@ class Store:
     def _copy(self, descriptor: int, *, executable: bool) -> Stored:
         digest = hashlib.sha256()
         size = 0
-        handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self._directory)
-        try:
-            with os.fdopen(handle, "wb") as target:
+        with scratch.unfinished(self._directory) as temporary:
+            with open(temporary, "wb") as target:
                 while chunk := os.pread(descriptor, _CHUNK, size):
                     size += len(chunk)
                     if size > MAX_COMMAND_BYTES:
@@ -103,9 +103,6 @@ class Store:
             path = self._directory / name
             if not self._intact(path, size):
                 os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
         with contextlib.suppress(OSError):
             os.utime(path)
         status = os.stat(path)

@@ -55,6 +55,8 @@ def build(name: str, *, report: Callable[[str], None], force: bool = False) -> c
         if found is not None and found.inputs_digest == inputs and not force:
             return found
         report(f"image {name}: installing Debian packages, about half a minute")
+        for abandoned in directory.glob(".build-*"):  # by a build that was killed: we have its lock
+            shutil.rmtree(abandoned, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=directory) as scratch:
             _bootstrap(links, sources, mode, Path(scratch))
             codename = packages.main_codename(sources)

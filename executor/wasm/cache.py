@@ -25,6 +25,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from executor import scratch
 from executor.errors import Unavailable
 
 COMPILE_SECONDS = 180.0
@@ -76,6 +77,7 @@ class Cache:
                 f"{directory} is not a directory of your own that only you may write",
                 remedy=f"look at it, then remove it: rm -r {directory}",
             )
+        scratch.sweep(directory)
 
     def find(self, sha256: str) -> Compiled | None:
         """What is there already; None where it has to be compiled."""
@@ -98,24 +100,22 @@ class Cache:
     async def compile(self, sha256: str, wasm: bytes) -> Compiled:
         """Compile it now. Raises Rejected; cancelling ends the process."""
         native, facts = self._paths(sha256)
-        handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.directory)
-        try:
-            report = await _run_compiler(wasm, handle)
-            compiled = _compiled(sha256, native, report)
-            os.fchmod(handle, 0o444)
+        with scratch.unfinished(self.directory) as temporary:
+            handle = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                report = await _run_compiler(wasm, handle)
+                compiled = _compiled(sha256, native, report)
+                os.fchmod(handle, 0o444)
+            finally:
+                os.close(handle)
             self._write(facts, report)
             os.replace(temporary, native)
-        finally:
-            os.close(handle)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
         return compiled
 
     def _write(self, path: Path, data: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.directory)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        with scratch.unfinished(self.directory) as temporary:
+            Path(temporary).write_bytes(data)
+            os.replace(temporary, path)
 
     def _paths(self, sha256: str) -> tuple[Path, Path]:
         stem = f"{sha256}-{_engine()}"
