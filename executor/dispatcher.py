@@ -24,6 +24,7 @@ from executor.bus.base import Bus, Execute, Message, Published, Report, silent, 
 from executor.bus.bell import Bell
 from executor.depth import MAX_DEPTH, handling, next_depth
 from executor.events import Event, make_event
+from executor.flights import Flights
 from executor.ledger.base import Ledger
 from executor.ledger.metrics import Metrics
 from executor.outcome import Cause, Outcome, dropped
@@ -93,6 +94,21 @@ class Dispatcher:
         self._inbox: deque[Receipt] = deque()
         self._inbox_lock = threading.RLock()
         self._bell = Bell()
+
+    @property
+    def waiting(self) -> int:
+        """Runs in the queue."""
+        return len(self._queue)
+
+    @property
+    def flights(self) -> Flights:
+        """The runs that have begun, the gate's too."""
+        return self._runner.flights
+
+    @property
+    def outstanding(self) -> int:
+        """Runs that wait or run."""
+        return self._outstanding
 
     def emit(
         self,
@@ -187,7 +203,7 @@ class Dispatcher:
         return False
 
     def _drop(self, receipt: Receipt, refusal: Outcome) -> None:
-        receipt.accepted, receipt.reason = False, refusal.reason
+        receipt.accepted, receipt.reason, receipt.cause = False, refusal.reason, refusal.cause
         receipt.expect(0)
         self._metrics.drops.labels(refusal.cause.value).inc()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from executor.events import Event
+from executor.outcome import Cause
 from executor.record import Record
 
 
@@ -15,7 +16,7 @@ from executor.record import Record
 class Receipt:
     """Returned at once by ``emit``.
 
-    ``accepted`` is false where the event as a whole was dropped, ``reason`` then says why.
+    ``accepted`` is false where the event as a whole was dropped; ``reason`` and ``cause`` say why.
     ``topic``/``published`` tell of the bus. ``records`` fills up while hooks end, in configured
     order; ``wait`` ends when all have.
     """
@@ -25,6 +26,7 @@ class Receipt:
     published: bool = False
     accepted: bool = True
     reason: str | None = None
+    cause: Cause | None = None
     records: list[Record | None] = field(default_factory=list)
     _left: int | None = None
     _done: anyio.Event | None = None

@@ -19,6 +19,7 @@ import anyio.to_thread
 from executor.backends.base import Backend
 from executor.emission import Emissions, Emit, hearing
 from executor.events import Event
+from executor.flights import Flight, Flights
 from executor.hints import explained
 from executor.job import Job
 from executor.outcome import Cause, Outcome, Status, error, refused
@@ -61,6 +62,7 @@ class Runner:
     def __init__(
         self, backends: Mapping[str, Backend], plugins: PluginBackend | None = None
     ) -> None:
+        self.flights = Flights()
         self.emit: Emit | None = None
         """Where the events go that hooks emit; set by who opens the dispatcher."""
         self._backends = backends
@@ -72,15 +74,19 @@ class Runner:
     ) -> Record:
         """The record of the run. Only cancellation raises; ``stopped`` makes its record."""
         waited = time.monotonic() - queued_at
-        if isinstance(subscription, PluginSubscription):
-            return await self._run_plugin(event, subscription, waited)
-        return await self._run_hook(event, subscription, grounds, waited)
+        flight = Flight(new_run_id(), event, subscription, timestamp())
+        with self.flights.open(flight), flight.scope:
+            if isinstance(subscription, PluginSubscription):
+                return await self._run_plugin(flight, subscription, waited)
+            return await self._run_hook(flight, subscription, grounds, waited)
+        ended = interrupted(Cause.CANCELLED, "the run was cancelled")
+        record = unstarted(event, subscription, ended)
+        return replace(record, run_id=flight.run_id, started_at=flight.started_at)
 
     async def _run_hook(
-        self, event: Event, subscription: Subscription, grounds: Grounds, waited: float
+        self, flight: Flight, subscription: Subscription, grounds: Grounds, waited: float
     ) -> Record:
-        started_at = timestamp()
-        run_id = new_run_id()
+        event, run_id, started_at = flight.event, flight.run_id, flight.started_at
         place = grounds.place(subscription.policy, subscription.backend)
         try:
             files = await anyio.to_thread.run_sync(
@@ -124,9 +130,9 @@ class Runner:
         )
 
     async def _run_plugin(
-        self, event: Event, subscription: PluginSubscription, waited: float
+        self, flight: Flight, subscription: PluginSubscription, waited: float
     ) -> Record:
-        started_at = timestamp()
+        event, started_at = flight.event, flight.started_at
         sandbox, job = subscription.sandbox, None
         if subscription.refusal is not None or sandbox is None or self.plugins is None:
             outcome = refused(subscription.refusal or "plugins are not open here")
@@ -144,7 +150,7 @@ class Runner:
             except Exception as failure:  # noqa: BLE001  (a fault of ours must not reach the agent)
                 outcome = error(f"internal error: {type(failure).__name__}: {failure}")
         return Record(
-            run_id=new_run_id(),
+            run_id=flight.run_id,
             hook=subscription.id,
             event=event.name,
             session_id=event.session_id,

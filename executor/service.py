@@ -27,6 +27,7 @@ from executor.consent import AskFunction
 from executor.depth import next_depth
 from executor.dispatcher import Dispatcher
 from executor.events import new_session_id
+from executor.flights import Flights
 from executor.handlers import AnyFunction
 from executor.in_force import InForce
 from executor.ledger.base import Ledger, Sink
@@ -66,6 +67,11 @@ class Executor:
     def plugins(self) -> OpenedPlugins:
         """The plugins as they serve now."""
         return self.live.plugins
+
+    @property
+    def flights(self) -> Flights:
+        """The runs that have begun; any of them can be cancelled."""
+        return self.dispatcher.flights
 
     @classmethod
     @asynccontextmanager

@@ -60,5 +60,8 @@ class Log:
             reason=None if outcome.reason is None else printable(outcome.reason),
         )
 
+    def info(self, message: str, **details: object) -> None:
+        self._logger.info(printable(message), **details)
+
     def warning(self, message: str, **details: object) -> None:
         self._logger.warning(printable(message), **details)

@@ -1,0 +1,1 @@
+"""How do programs speak HTTP with a running executor?"""
