@@ -333,6 +333,21 @@ async def test_a_limit_that_the_engine_drops_is_refused(
     assert "Memory is 0" in (outcome.reason or "")
 
 
+async def test_no_terminal_and_no_message_queue_can_be_had(
+    backend: DockerBackend, job: MakeJob
+) -> None:
+    text = "cat /dev/ptmx; cat /dev/tty; ls /dev/pts /dev/mqueue; touch /dev/mqueue/x"
+    outcome = await backend.run(job("sh", "-c", text))
+    assert not outcome.ok
+    assert outcome.stdout == b"/dev/mqueue:\n\n/dev/pts:\n"
+    reasons = [line.rpartition(b": ")[2] for line in outcome.stderr.splitlines()]
+    assert reasons == [
+        b"No such file or directory",
+        b"No such device or address",
+        b"Read-only file system",
+    ]
+
+
 # --------------------------------------------------------------------------- when the engine is not
 
 

@@ -130,6 +130,8 @@ def test_the_body_is_exactly_this() -> None:
                 "/proc/version",
                 "/proc/zoneinfo",
                 "/sys",
+                "/dev/mqueue",
+                "/dev/pts",
             ],
             "ReadonlyPaths": [
                 "/proc/bus",
