@@ -26,7 +26,9 @@ import executor
 from executor.admission import RESERVED_NAMES, RESERVED_PREFIXES
 from executor.cli import build_app
 from executor.events import GATE_FIELDS, LIFECYCLE_FIELDS
+from executor.explain import sample_event
 from executor.outcome import Cause, Status
+from executor.plan import environment as variables_of
 from executor.policy import Policy
 from executor.settings import PermissionRule, Settings
 from tests.contract.conftest import available
@@ -329,6 +331,11 @@ def test_every_status_and_cause_is_documented() -> None:
     table = chapter("3")
     assert {status.value for status in Status} <= set(cells(table))
     assert {cause.value for cause in Cause} <= set(cells(table, 1))
+
+
+def test_every_variable_of_a_hook_is_documented() -> None:
+    given = variables_of(sample_event("error"), {}, home=True, emit=True)
+    assert set(given) == set(cells(chapter("2.2")))
 
 
 def test_every_reserved_variable_is_documented() -> None:
