@@ -46,9 +46,9 @@ class WasmBackend:
         """What the workers could not be denied on this machine."""
         return tuple(f"the WASM worker keeps its {one}" for one in self._pool.missing or ())
 
-    def pids(self) -> tuple[int, ...]:
-        """The processes that run plugins now."""
-        return self._pool.pids()
+    def pids(self, *, idle: bool = False) -> tuple[int, ...]:
+        """The processes that run plugins now, and with ``idle`` those that could."""
+        return self._pool.pids(idle=idle)
 
     async def run(self, job: PluginJob) -> Outcome:
         """Run one event to its end. Never raises for what the guest or a worker does."""

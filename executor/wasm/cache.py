@@ -26,7 +26,9 @@ import anyio
 import anyio.to_thread
 
 from executor import scratch
+from executor.cell import seccomp
 from executor.errors import Unavailable
+from executor.plan import Identity
 
 COMPILE_SECONDS = 180.0
 REVISION = "1"
@@ -60,9 +62,11 @@ class Rejected(Exception):
 class Cache:
     """The compiled components of one executor."""
 
-    def __init__(self, directory: Path) -> None:
-        """Create the directory (0700). Raises Unavailable where it could not be trusted."""
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        """Create the directory (0700); ``identity`` is whom the compiler becomes. Raises
+        Unavailable where the directory could not be trusted."""
         self.directory = directory
+        self._identity = identity
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = os.stat(directory, follow_symlinks=False)
@@ -103,7 +107,7 @@ class Cache:
         with scratch.unfinished(self.directory) as temporary:
             handle = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
             try:
-                report = await _run_compiler(wasm, handle)
+                report = await _run_compiler(wasm, handle, self._identity)
                 compiled = _compiled(sha256, native, report)
                 os.fchmod(handle, 0o444)
             finally:
@@ -134,7 +138,7 @@ def _engine() -> str:
     return f"wasmtime{version}-{platform.machine()}-{REVISION}"
 
 
-async def _run_compiler(wasm: bytes, native: int) -> bytes:
+async def _run_compiler(wasm: bytes, native: int, identity: Identity) -> bytes:
     """The compiler's report. Native code goes to the open file ``native``."""
     with tempfile.TemporaryFile() as source:
         await anyio.to_thread.run_sync(source.write, wasm)
@@ -142,10 +146,15 @@ async def _run_compiler(wasm: bytes, native: int) -> bytes:
         os.set_inheritable(native, True)
         # Descriptor 3 is the compiler's; dup2 there would close whatever we have at 3.
         program = f"import os; os.dup2({native}, 3); {_PROGRAM}"
+        orders = {
+            "uid": identity.uid,
+            "gid": identity.gid,
+            "seccomp": seccomp.hook_program().hex(),
+        }
         try:
             with anyio.fail_after(COMPILE_SECONDS):
                 process = await anyio.run_process(
-                    [sys.executable, "-I", "-c", program],
+                    [sys.executable, "-I", "-c", program, json.dumps(orders)],
                     stdin=source.fileno(),
                     stderr=subprocess.PIPE,
                     check=False,

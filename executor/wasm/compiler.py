@@ -1,9 +1,9 @@
 """How does a component become native code, and what do we learn of it on the way?
 
-One process for one component, since compiling takes seconds and hundreds of megabytes: the
-component's bytes are on descriptor 0, the native code goes to descriptor 3, one JSON object to
-descriptor 1. Nothing of the guest runs: linking is tried in a store whose time is up before it
-begins.
+One process for one component, since compiling takes seconds and hundreds of megabytes, confined as
+the workers are, since the bytes are nobody's to trust: the component is on descriptor 0, the native
+code goes to descriptor 3, one JSON object to descriptor 1. Nothing of the guest runs: linking is
+tried in a store whose time is up before it begins.
 """
 
 from __future__ import annotations
@@ -17,27 +17,35 @@ from dataclasses import asdict
 from wasmtime import Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component
 
+from executor.wasm.confine import Orders, confine
 from executor.wasm.guest import link, make_engine
 from executor.wasm.interface import Facts, inspect
 
 NATIVE_DESCRIPTOR = 3
 MEMORY_BYTES = 3 * 1024**3
 CPU_SECONDS = 600
+OPEN_FILES = 64
 _MODULE = b"\x00asm\x01\x00\x00\x00"
 _MAGIC = b"\x00asm"
 
 
 def main() -> None:
-    """Compile what descriptor 0 holds."""
+    """Compile what descriptor 0 holds; the one argument tells whom to become (``cache``)."""
+    orders = json.loads(sys.argv[1])
     os.nice(10)
-    for kind, limit in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        value = limit if hard < 0 else min(limit, hard)
-        resource.setrlimit(kind, (value, value))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    limit = CPU_SECONDS if hard < 0 else min(CPU_SECONDS, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    confine(
+        Orders(
+            uid=orders["uid"],
+            gid=orders["gid"],
+            data_bytes=MEMORY_BYTES,
+            open_files=OPEN_FILES,
+            seccomp=bytes.fromhex(orders["seccomp"]),
+            with_parent=False,
+        )
+    )
     with os.fdopen(0, "rb") as source:
         facts = _compile(source.read())
     sys.stdout.write(json.dumps(asdict(facts)))

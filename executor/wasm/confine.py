@@ -61,13 +61,14 @@ class Orders:
     data_bytes: int
     open_files: int
     seccomp: bytes
-    directories: Sequence[Opened]
+    directories: Sequence[Opened] = ()
     readable: Sequence[int] = ()
+    with_parent: bool = True
+    """End with the thread that started it: not where that thread is one of a pool."""
 
 
 def confine(orders: Orders) -> list[str]:
     """Give it up. What could not be, each with its reason; empty where all is in force."""
-    _prctl(PR_SET_PDEATHSIG, SIGKILL)
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("limits", lambda: _limits(orders)),
         ("network", lambda: _namespaces(orders)),
@@ -104,9 +105,10 @@ def _namespaces(orders: Orders) -> None:
         os.setresuid(orders.uid, orders.uid, orders.uid)
     else:
         failure = _attempt(_libc.unshare, CLONE_NEWUSER | spaces)
-    # The identity's change made the process undumpable or dumpable again: say it once more.
+    # A change of identity resets the first two (prctl(2)).
     _prctl(PR_SET_DUMPABLE, 0)
-    _prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if orders.with_parent:
+        _prctl(PR_SET_PDEATHSIG, SIGKILL)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if failure is not None:
         raise failure

@@ -68,7 +68,7 @@ async def open_plugins(
     if not await PluginSet.present(workspace):
         yield OpenedPlugins()
         return
-    cache = Cache(state / "wasm")
+    cache = Cache(state / "wasm", identity)
     current = await PluginSet.open(workspace, cache)
     subscriptions = await anyio.to_thread.run_sync(
         bind, current.plugins, configuration, resolver.files, workspace.path
@@ -96,7 +96,7 @@ async def reopened(
     current, backend = opened.current, opened.backend
     if current is None and not (reread and await PluginSet.present(workspace)):
         return opened
-    cache = Cache(state / "wasm") if current is None else current.cache
+    cache = Cache(state / "wasm", identity) if current is None else current.cache
     if current is None or reread:
         current = await (current or PluginSet(workspace, cache)).load()
     subscriptions = await anyio.to_thread.run_sync(

@@ -73,9 +73,10 @@ class Pool:
             async with self._room:
                 await self._give_back((), await self._take(()))
 
-    def pids(self) -> tuple[int, ...]:
-        """The workers that run something now."""
-        return tuple(process.pid for process in self._lent)
+    def pids(self, *, idle: bool = False) -> tuple[int, ...]:
+        """The workers that run something now, and with ``idle`` the others."""
+        resting = [process for _, process in self._idle] if idle else []
+        return tuple(process.pid for process in (*self._lent, *resting))
 
     async def close(self) -> None:
         """Kill them all."""
