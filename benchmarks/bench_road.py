@@ -51,7 +51,10 @@ def _emit(workspace: Path) -> Row:
 
     median = anyio.run(measure)
     return Row(
-        "emit() with ten hooks returns in", microseconds(median), goal="≤ 50 µs", met=median <= 50e-6
+        "emit() with ten hooks returns in",
+        microseconds(median),
+        goal="≤ 50 µs",
+        met=median <= 50e-6,
     )
 
 
@@ -74,6 +77,4 @@ def _help() -> Row:
         subprocess.run(command, check=True, capture_output=True)
 
     median = median_of(once, times=11)
-    return Row(
-        "hook-executor --help", milliseconds(median), goal="≤ 350 ms", met=median <= 0.35
-    )
+    return Row("hook-executor --help", milliseconds(median), goal="≤ 350 ms", met=median <= 0.35)

@@ -72,7 +72,9 @@ def _job(workspace: Path, image: str = "") -> Job:
     )
 
 
-def _runner(backend: Backend, job: Job, portal: anyio.from_thread.BlockingPortal) -> Callable[[], None]:
+def _runner(
+    backend: Backend, job: Job, portal: anyio.from_thread.BlockingPortal
+) -> Callable[[], None]:
     def once() -> None:
         outcome = portal.call(backend.run, job)
         if not outcome.ok:
@@ -111,7 +113,9 @@ def _bwrap(workspace: Path) -> None:
     if where.legacy or where.unified:
         limit = cgroup.Limit(memory_bytes=LIMITS.memory_bytes, pids=LIMITS.pids, cpus=LIMITS.cpus)
         leaf = cgroup.Leaf.create(where, f"bench-{os.getpid()}-{next(_serial)}", limit)
-    links = [f"/{name}" for name in ("bin", "lib", "lib64", "sbin") if Path(f"/{name}").is_symlink()]
+    links = [
+        f"/{name}" for name in ("bin", "lib", "lib64", "sbin") if Path(f"/{name}").is_symlink()
+    ]
     command = [
         "bwrap", "--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID),
         "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
@@ -125,7 +129,7 @@ def _bwrap(workspace: Path) -> None:
         "--seccomp", str(reader), "--chdir", str(workspace), "/bin/true",
     ]  # fmt: skip
     tasks = leaf.tasks if leaf is not None else ()
-    enter = ["sh", "-c", f"for f in {' '.join(tasks)}; do echo $$ > $f; done; exec \"$@\"", "sh"]
+    enter = ["sh", "-c", f'for f in {" ".join(tasks)}; do echo $$ > $f; done; exec "$@"', "sh"]
     subprocess.run(
         [*(enter if tasks else ()), *command],
         check=True,
@@ -142,9 +146,7 @@ def _bwrap(workspace: Path) -> None:
             time.sleep(0.001)
 
 
-def _docker(
-    workspace: Path, instance: Instance, portal: anyio.from_thread.BlockingPortal
-) -> Row:
+def _docker(workspace: Path, instance: Instance, portal: anyio.from_thread.BlockingPortal) -> Row:
     from executor.backends.docker import DockerBackend
 
     what, goal = "cold run of /bin/true, Docker", "≤ 0.45 × docker run --rm"

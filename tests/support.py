@@ -54,7 +54,9 @@ class Workspace:
         self.file("config.toml", text)
 
     def policy(self, name: str, text: str) -> None:
-        self.file(f"policies/{name}.toml", f'name = "{name}"\ndescription = "A test\'s own."\n{text}')
+        self.file(
+            f"policies/{name}.toml", f'name = "{name}"\ndescription = "A test\'s own."\n{text}'
+        )
 
     def policy_for_all(self, text: str) -> None:
         """A policy of the test's own, bound to every hook."""

@@ -68,7 +68,7 @@ async def test_reserved_names_are_stripped_and_the_rest_is_kept(run: Run) -> Non
 async def test_the_variable_ends_at_8192_bytes_and_the_file_does_not(
     run: Run, total: int, present: bool
 ) -> None:
-    empty = {"event": "tool_call", "timestamp": "2026-03-21T08:15:30.123Z"}
+    empty: dict[str, object] = {"event": "tool_call", "timestamp": "2026-03-21T08:15:30.123Z"}
     empty |= {"session_id": "sess_test", "payload": {"tool": "b", "success": True, "output": ""}}
     overhead = len(json.dumps(empty, separators=(",", ":")))
     payload = {"tool": "b", "success": True, "output": "x" * (total - overhead)}
@@ -81,7 +81,7 @@ async def test_the_variable_ends_at_8192_bytes_and_the_file_does_not(
 
 
 async def test_all_channels_carry_the_same_bytes(run: Run) -> None:
-    payload = {"tool": "b", "success": True, "output": "héllo 日本 \u0001 \ud800 \"q\""}
+    payload = {"tool": "b", "success": True, "output": 'héllo 日本 \u0001 \ud800 "q"'}
     code = (
         "import os, sys; f = open(os.environ['ZERO_HOOK_PAYLOAD_FILE'], 'rb').read();"
         "e = os.environb[b'ZERO_HOOK_PAYLOAD']; i = sys.stdin.buffer.read();"

@@ -119,7 +119,9 @@ async def test_children_left_behind_are_killed_and_delay_nothing(run: Run) -> No
 
 
 async def test_memory_is_told_apart_from_a_kill(run: Run) -> None:
-    outcome = (await run(python("x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"))).outcome
+    outcome = (
+        await run(python("x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"))
+    ).outcome
     if any("rlimit" in note for note in outcome.notes):
         assert outcome.status is Status.FAILED
         assert b"MemoryError" in outcome.stderr
@@ -129,9 +131,7 @@ async def test_memory_is_told_apart_from_a_kill(run: Run) -> None:
 
 async def test_a_file_beyond_the_limit_is_its_own_cause(run: Run, workspace: Workspace) -> None:
     workspace.granted("out")
-    workspace.policy_for_all(
-        '[filesystem]\nwrite = ["out"]\n[limits]\nfile_size = "64KiB"\n'
-    )
+    workspace.policy_for_all('[filesystem]\nwrite = ["out"]\n[limits]\nfile_size = "64KiB"\n')
     code = "exec head -c 1000000 /dev/zero > out/big"
     outcome = (await run({"command": "bash", "args": ["-c", code]})).outcome
     assert (outcome.status, outcome.cause) == (Status.SIGNALLED, Cause.FILE_SIZE), outcome

@@ -17,7 +17,9 @@ async def test_the_workspace_is_readable_at_its_own_path_and_never_writable(
     run: Run, workspace: Workspace
 ) -> None:
     workspace.file("data.txt", "hello")
-    outcome = (await run(bash("pwd; cat data.txt; echo; echo x > new || echo x > data.txt"))).outcome
+    outcome = (
+        await run(bash("pwd; cat data.txt; echo; echo x > new || echo x > data.txt"))
+    ).outcome
     assert outcome.stdout.decode().splitlines() == [str(workspace.path), "hello"]
     assert outcome.exit_code == 1
     assert b"Read-only file system" in outcome.stderr
@@ -108,9 +110,7 @@ async def test_a_command_through_a_link_that_leaves_the_workspace_is_refused(
     assert outcome.status is Status.REFUSED
 
 
-async def test_an_absolute_command_is_shown_to_the_hook_by_itself(
-    run: Run, tmp_path: Path
-) -> None:
+async def test_an_absolute_command_is_shown_to_the_hook_by_itself(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "hooks"
     folder.mkdir()
     script = folder / "audit.sh"

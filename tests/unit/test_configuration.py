@@ -12,7 +12,7 @@ from executor.configuration import load_configuration, ownership_fault
 from executor.errors import InvalidConfig
 from executor.registry import build_snapshot, wanted_policies
 from executor.resolve import open_workspace
-from executor.subscription import Subscription
+from executor.subscription import AnySubscription
 from tests.support import Workspace
 
 
@@ -47,7 +47,7 @@ def test_who_may_own_a_configuration_file(
     assert (fault is None) is fine
 
 
-def loaded(workspace: Workspace) -> Mapping[str, tuple[Subscription, ...]]:
+def loaded(workspace: Workspace) -> Mapping[str, tuple[AnySubscription, ...]]:
     opened = open_workspace(workspace.path)
     try:
         configuration = load_configuration(opened)

@@ -41,7 +41,11 @@ def subscription(
 
 
 def compiled(
-    wanted: Subscription, *, files: Files | None = None, place: Place | None = None, output: str = ""
+    wanted: Subscription,
+    *,
+    files: Files | None = None,
+    place: Place | None = None,
+    output: str = "",
 ) -> Job | Outcome:
     return compile_job(
         event(output),
@@ -55,8 +59,8 @@ def compiled(
     )
 
 
-def job(wanted: Subscription, **others: str) -> Job:
-    result = compiled(wanted, **others)
+def job(wanted: Subscription, *, output: str = "") -> Job:
+    result = compiled(wanted, output=output)
     assert isinstance(result, Job)
     return result
 

@@ -91,7 +91,7 @@ def test_a_link_inside_the_workspace_shows_the_real_file(
         (lambda path: None, Cause.NOT_FOUND, "no such file"),
         (lambda path: path.mkdir(), Cause.NOT_EXECUTABLE, "regular file"),
         (lambda path: path.touch(0o644), Cause.NOT_EXECUTABLE, "chmod +x"),
-        (lambda path: os.mkfifo(path), Cause.NOT_EXECUTABLE, "regular file"),
+        (os.mkfifo, Cause.NOT_EXECUTABLE, "regular file"),
     ],
 )
 def test_a_command_that_cannot_run_says_why(
