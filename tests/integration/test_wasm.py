@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -466,3 +469,40 @@ async def test_a_gate_event_without_on_gate_refuses_the_plugin(workspace: Worksp
     async with Executor.open(workspace.path, backends={"fake": FAKE()}) as executor:
         (broken,) = executor.plugins.plugins
     assert "exports no on-gate, which PreToolUse needs" in (broken.fault or "")
+
+
+# -------------------------------------------------------------------------------- the processes
+
+AGENT = """
+import anyio, os, sys
+from executor import Executor
+
+async def main():
+    async with Executor.open(sys.argv[1], backends={}) as executor:
+        executor.emit("tool_call", {"tool": "a", "success": True, "output": ""})
+        while not (pids := executor.plugins.backend.pids()):
+            await anyio.lowlevel.checkpoint()
+        print(*pids, "wasmtime" in sys.modules, flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+def test_a_killed_agent_leaves_no_worker_and_never_loaded_wasmtime(workspace: Workspace) -> None:
+    plugin(workspace, "p", hosts.sleeper(600))
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(workspace.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert agent.stdout is not None
+    with agent, agent.stdout:
+        pid, loaded = agent.stdout.readline().split()
+        worker = os.pidfd_open(int(pid))
+        try:
+            agent.kill()
+            agent.wait()
+            ready, _, _ = select.select([worker], [], [], 30)
+        finally:
+            os.close(worker)
+    assert loaded == "False"
+    assert ready
