@@ -27,6 +27,15 @@ from executor.plan import Files, Identity, belongs_to_root
 from executor.policy import Policy, grant_fault
 from executor.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
 
+_FAULTS_OF_THE_FILE = (
+    errno.EACCES,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENXIO,
+    errno.EPERM,
+)
+"""Why a command cannot be had; anything else (a full disk, no descriptors) is the machine's."""
 HIDDEN_WORKSPACE_CWD = "/tmp"  # noqa: S108  (inside the sandbox: its private tmpfs)
 
 
@@ -143,9 +152,7 @@ class Resolver:
             writable=writable,
         )
 
-    def _grant_fault(
-        self, path: str, real: str, descriptor: int, *, writable: bool
-    ) -> str | None:
+    def _grant_fault(self, path: str, real: str, descriptor: int, *, writable: bool) -> str | None:
         """Why an existing path cannot be granted: by its words, its real place, or what it is."""
         protected = self._protected if writable else self._private
         for name in dict.fromkeys((path, real)):
@@ -201,7 +208,8 @@ class Resolver:
                 real = os.path.relpath(real_path(target), real_path(base))
         except OSError as failure:
             reason = (
-                f"leads out of {nearest.target}" if failure.errno == errno.EXDEV
+                f"leads out of {nearest.target}"
+                if failure.errno == errno.EXDEV
                 else str(failure.strerror)
             )
             faults.append(f"cwd {path}: {reason}")
@@ -243,10 +251,10 @@ class Resolver:
             if failure.errno == errno.EXDEV:
                 faults.append(f"command {path}: leads out of the workspace; give its absolute path")
                 return Files((), path, "")
-            return _unusable(path, Cause.NOT_EXECUTABLE, str(failure.strerror))
-        mounts[target] = Mount(
-            stored.path, target, stored.device, stored.inode, directory=False
-        )
+            its_own = failure.errno in _FAULTS_OF_THE_FILE
+            cause = Cause.NOT_EXECUTABLE if its_own else Cause.SETUP
+            return _unusable(path, cause, str(failure.strerror))
+        mounts[target] = Mount(stored.path, target, stored.device, stored.inode, directory=False)
         return Files((), path, "", command_sha256=stored.sha256)
 
 
