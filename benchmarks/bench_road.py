@@ -44,10 +44,10 @@ def _emit(workspace: Path) -> Row:
         async with Executor.open(workspace, backends={"fake": FakeBackend()}) as executor:
             for _ in range(40):
                 # A burst that the queue holds; then everything is run, outside of the clock.
-                for _ in range(50):
-                    taken.append(
-                        timed(lambda: executor.emit("tool_call", payload, session_id="sess_1"))
-                    )
+                taken += [
+                    timed(lambda: executor.emit("tool_call", payload, session_id="sess_1"))
+                    for _ in range(50)
+                ]
                 await executor.drain()
         return sorted(taken)[len(taken) // 2]
 
