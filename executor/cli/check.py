@@ -42,9 +42,9 @@ class Report:
 
 def check(*, json: Json = False, where: Where = HERE) -> int:
     """Validate every file and explain each hook; exit 1 if anything would fail."""
-    import anyio
+    from executor.cli.signals import run_until_signalled
 
-    report = anyio.run(examine, where)
+    report = run_until_signalled(examine, where)
     if json:
         from executor.cli.output import print_json
         from executor.cli.report import as_json

@@ -56,10 +56,10 @@ def doctor(
     where: Where = HERE,
 ) -> int:
     """Which backends work here, what is missing, and the command that mends it."""
-    import anyio
+    from executor.cli.signals import run_until_signalled
 
     wanted = BACKENDS if where.sandbox in (None, "auto") else (str(where.sandbox),)
-    findings = anyio.run(_examine, wanted, isolation)
+    findings = run_until_signalled(_examine, wanted, isolation)
     if json:
         _print_json(findings)
     else:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -43,13 +43,15 @@ def emit(
     where: Where = HERE,
 ) -> int:
     """Emit one event and wait for its hooks; with --bus, only until the server has it."""
-    import anyio
+    from executor.cli.signals import run_until_signalled
 
     content = read_payload(payload, payload_file)
+    if bus is None and (told := _through_the_daemon(event, content, session, where)):
+        return _tell(told, strict=strict, json=json)
     if bus is not None:
-        receipt = anyio.run(_publish, event, content, session, bus, where)
+        receipt = run_until_signalled(_publish, event, content, session, bus, where)
     else:
-        receipt = anyio.run(_emit, event, content, session, where)
+        receipt = run_until_signalled(_emit, event, content, session, where)
     records = [record for record in receipt.records if record is not None]
     if json:
         from executor.cli.output import print_json
@@ -58,6 +60,43 @@ def emit(
     else:
         _describe(receipt, records, only_published=bus is not None)
     bad = not receipt.accepted or any(not record.outcome.ok for record in records)
+    return FAILED if strict and bad else OK
+
+
+def _through_the_daemon(
+    event: str, payload: Mapping[str, object], session: str | None, where: Where
+) -> Mapping[str, Any] | None:
+    """What the workspace's daemon answers; None where this process is to run the hooks."""
+    # Inside a hook the depth of the chain counts, which no request could be trusted with.
+    if where.sandbox is not None or inherited_depth():
+        return None
+    from executor.cli.daemon import daemon_of
+    from executor.events import new_session_id
+
+    daemon = daemon_of(where)
+    if daemon is None:
+        return None
+    session_id = new_session_id() if session is None else session
+    check_event(event, payload, session_id)
+    body = {"event": event, "session_id": session_id, "payload": payload}
+    told: Mapping[str, Any] = daemon.ask("POST", "/api/events?wait=true", body)
+    return told
+
+
+def _tell(told: Mapping[str, Any], *, strict: bool, json: bool) -> int:
+    from executor.cli.output import print_json, say
+    from executor.cli.runs import print_runs, record_of
+
+    if json:
+        print_json(told)
+    else:
+        event = told["event"]
+        say(f"{event['event']}  {event['timestamp']}  {event['session_id']}")
+        if told["runs"]:
+            print_runs(record_of(run) for run in told["runs"])
+        else:
+            say("no hook reacts to it here")
+    bad = any(run["status"] != "ok" for run in told["runs"])
     return FAILED if strict and bad else OK
 
 

@@ -27,6 +27,12 @@ GATE_FAILED = 64
 """What ``gate`` gives where there is no verdict: callers block on anything but 0 and 2."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
+
+
+class Terminated(BaseException):
+    """SIGTERM came, and everything has been torn down; as KeyboardInterrupt is for SIGINT."""
+
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (InvalidConfig, FAILED),
@@ -35,11 +41,12 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (Unavailable, REFUSED),
     (ExecutorError, FAILED),
     (KeyboardInterrupt, INTERRUPTED),
+    (Terminated, TERMINATED),
     (BrokenPipeError, BROKEN_PIPE),
     (OSError, FAILED),
 )
 _OWN_FAILURE: Mapping[str, int] = {"run": RUN_FAILED, "gate": GATE_FAILED}
-_KEPT = (INTERRUPTED, BROKEN_PIPE)
+_KEPT = (INTERRUPTED, BROKEN_PIPE, TERMINATED)
 
 
 class UsageError(InvalidInput):
@@ -93,6 +100,8 @@ def _say(failure: BaseException) -> None:
 def _words(failure: BaseException) -> str:
     if isinstance(failure, KeyboardInterrupt):
         return "interrupted"
+    if isinstance(failure, Terminated):
+        return "terminated"
     if isinstance(failure, InvalidInput):
         return "\n".join(
             ": ".join(part for part in (failure.where, fault.pointer, fault.message) if part)

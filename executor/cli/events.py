@@ -30,13 +30,12 @@ def follow(
     where: Where = HERE,
 ) -> int:
     """Print each message as it comes, one line each, until Ctrl-C."""
-    import anyio
-
     from executor.cli.bus import bus_settings
+    from executor.cli.signals import run_until_signalled
     from executor.topics import validate
 
     validate(topic)
-    anyio.run(_follow, topic, bus_settings(bus, where), json)
+    run_until_signalled(_follow, topic, bus_settings(bus, where), json)
     return OK
 
 

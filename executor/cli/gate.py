@@ -35,11 +35,10 @@ def gate(
     where: Where = HERE,
 ) -> int:
     """Ask Permission and the gate hooks of one event; exit with the verdict."""
-    import anyio
-
     from executor.cli.output import print_json, talk
+    from executor.cli.signals import run_until_signalled
 
-    verdict = anyio.run(_ask, event, read_payload(payload, payload_file), session, where)
+    verdict = run_until_signalled(_ask, event, read_payload(payload, payload_file), session, where)
     print_json({**verdict.as_answer(), **(verdict.as_record() if json else {})})
     if not json and verdict.decider is not None:
         talk(verdict.reason)

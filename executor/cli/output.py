@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,16 @@ _SUSPECT = re.compile("[^\x20-\x7e\n]")
 
 
 def prepare_streams() -> None:
-    """Let no character that the locale cannot say end the program."""
+    """Let no character that the locale cannot say end the program, nor a stream that is closed.
+
+    What is opened later must not get the number of a standard stream, and be written to as one.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

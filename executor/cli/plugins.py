@@ -47,9 +47,9 @@ def list_plugins(*, json: Json = False, where: Where = HERE) -> int:
 @app.command
 def check(*, json: Json = False, where: Where = HERE) -> int:
     """Compile every plugin; tell what each gets under its policy; 1 if any cannot serve."""
-    import anyio
+    from executor.cli.signals import run_until_signalled
 
-    plugins, subscriptions, missing = anyio.run(_examine, where)
+    plugins, subscriptions, missing = run_until_signalled(_examine, where)
     reports = [_report(plugin, subscriptions) for plugin in plugins]
     fails = any(report["fails"] for report in reports)
     if json:

@@ -35,10 +35,9 @@ def run(
     The envelope is on stdin too. Exits with the command's own code, 128 and the signal that ended
     it, or 125 where it has none to give: it could not run, ran out of time or memory, was refused.
     """
-    import anyio
-
     from executor.cli.emit import check_event, read_payload
     from executor.cli.output import pass_through, talk
+    from executor.cli.signals import run_until_signalled
     from executor.testing import SAMPLE_PAYLOADS
 
     if not command:
@@ -47,7 +46,7 @@ def run(
         SAMPLE_PAYLOADS.get(event, {}) if payload is None else read_payload(payload, None)
     )
     check_event(event, content, HOOK_ID)
-    record = anyio.run(_run, command, policy, event, content, where)
+    record = run_until_signalled(_run, command, policy, event, content, where)
     outcome = record.outcome
     pass_through(outcome.stdout)
     pass_through(outcome.stderr, to_stderr=True)
