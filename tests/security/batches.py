@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 from tests.security.canary import Canary
 from tests.security.host import as_json
 from tests.security.probe import Outside, Probe
-from tests.security.stage import ROOT, Stage
+from tests.security.stage import ROOT, SECRET, Stage
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -26,6 +27,9 @@ write = ["out"]
 [limits]
 memory = "256MiB"
 """
+
+TOGETHER = ("AB", "CDEF", "GH", "IL")
+"""Sections whose probes share a sandbox."""
 
 UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork"),
@@ -85,9 +89,21 @@ def places(stage: Stage, network: Mapping[str, object], canary: Canary) -> dict[
             *([stat.S_IFBLK, 8, 0], [stat.S_IFBLK, 7, 0], [stat.S_IFCHR, 1, 1]),
             *([stat.S_IFCHR, 1, 11], [stat.S_IFCHR, 1, 3]),
         ],
-        "host_pids": sorted(int(name) for name in os.listdir("/proc") if name.isdigit())[-400:],
-        "test_pid": os.getpid(),
-        "uid": stage.user.uid,
+        "host_pids": sorted(int(name) for name in os.listdir("/proc") if name.isdigit())[1:],
+        "secret": str(stage.outside / "secret"),
+        "tmp": "/tmp",
+        "above": [str(workspace.path), "/usr", "/"],
+        "sysctls": [
+            "kernel/core_pattern",
+            "kernel/modprobe",
+            "vm/overcommit_memory",
+            "user/max_user_namespaces",
+            "net/ipv4/ip_forward",
+        ],
+        "fingerprints": fingerprints(),
+        "mount_at": "/tmp",
+        "needle": SECRET,
+        "payload": "",
     }
 
 
@@ -103,7 +119,23 @@ def outside_places(stage: Stage, inside: Mapping[str, Any]) -> dict[str, Any]:
         "private_places": ["/sys"],
         "nodes": [free],
         "devices": [[stat.S_IFCHR, 1, 3]],
+        "host_pids": [os.getpid()],
+        "tmp": str(stage.outside),
+        "above": [free],
+        "sysctls": ["net/ipv4/ip_forward"],
+        "needle": "driver.py",
+        "mount_at": free,
+        "payload": str(stage.outside / "open/file"),
     }
+
+
+def fingerprints() -> dict[str, str]:
+    """What tells this machine from others."""
+    known = {}
+    for path in ("/proc/cmdline", "/proc/version", "/etc/machine-id", "/etc/hostname"):
+        with contextlib.suppress(OSError):
+            known[path] = Path(path).read_text(encoding="utf-8").strip()
+    return known
 
 
 def write_probes(stage: Stage, probes: Mapping[str, str], at: Mapping[str, Any]) -> tuple[str, str]:
@@ -174,8 +206,3 @@ class Controls:
         assert ended.returncode == 0, ended.stderr.decode()
         results: Results = json.loads(ended.stdout)
         return results
-
-
-def source(path: Path) -> str:
-    """A file's text."""
-    return path.read_text(encoding="utf-8")

@@ -106,14 +106,22 @@ class Watch:
             if not entry.name.isdigit() or int(entry.name) in own:
                 continue
             with contextlib.suppress(OSError):
-                here = Path(entry.path)
-                command = (
-                    (here / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-                ours = self.uid is not None and entry.stat().st_uid == self.uid
-                ours = ours or realm in (here / "cgroup").read_text()
-                if ours or self.mark.encode() in (here / "environ").read_bytes():
-                    yield f"{command.strip() or 'a process'} ({entry.name})"
+                if (seen := self._ours(Path(entry.path), realm)) is not None:
+                    yield seen
+
+    def _ours(self, process: Path, realm: str) -> str | None:
+        status = dict(
+            line.split(":\t", 1) for line in (process / "status").read_text().splitlines()
+        )
+        if status["State"].startswith("Z") and status["PPid"] == "1":
+            return None  # ended; the machine's first process takes its time
+        ours = self.uid is not None and str(self.uid) in status["Uid"].split()
+        ours = ours or realm in (process / "cgroup").read_text()
+        if not ours and self.mark.encode() not in (process / "environ").read_bytes():
+            return None
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        told = f"{status['State']}, parent {status['PPid']}, {command}"
+        return f"{status['Name']} {process.name} ({told})"
 
     def _mounts(self) -> Iterator[str]:
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -123,9 +131,11 @@ class Watch:
     def _files(self) -> Iterator[str]:
         for place in self.places:
             yield from tree(place, but=self.granted)
-        # The store keeps command bytes, by design; locks and payloads are gone.
+        # What an executor keeps is its own business; locks and payloads end with it.
         yield from (
-            line for line in tree(self.state_home) if "/store" not in line and " dir " not in line
+            line
+            for line in tree(self.state_home)
+            if "/instances/" in line or "payload" in line.partition(" ")[0]
         )
 
 

@@ -215,8 +215,10 @@ class Stage:
             if program.poll() is None:
                 program.kill()
                 program.wait()
-        assert program.returncode == 0, errors.decode("utf-8", "replace")
-        assert self.watch.settled(before) == []
+        if program.returncode != 0:
+            raise AssertionError(errors.decode("utf-8", "replace"))
+        if left := self.watch.settled(before):
+            raise AssertionError(f"changed on the host: {left}")
         return [[Ran.read(told) for told in answer] for answer in json.loads(output)]
 
     def run(self, hook: Mapping[str, Any], **more: Any) -> Ran:
@@ -246,11 +248,9 @@ class Stage:
     def policy(self, text: str) -> None:
         """A policy of the test's own, bound to every hook."""
         self.workspace.policy_for_all(text)
-        self.own(
-            self.workspace.path / "config.toml",
-            self.workspace.path / "policies",
-            self.workspace.path / "policies" / "test.toml",
-        )
+        workspace = self.workspace.path
+        for name in ("config.toml", "policies", "policies/test.toml"):
+            os.chown(workspace / name, self.user.uid, self.user.gid)
 
 
 def make_stage(sandbox: str, user: User, python: Python, owner: User | None = None) -> Stage:
