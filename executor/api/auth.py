@@ -200,9 +200,8 @@ def host_name(host: str) -> str:
     return host.partition(":")[0]
 
 
-def names_of(host: str, *, port: int) -> tuple[str, ...] | None:
+def names_of(host: str) -> tuple[str, ...] | None:
     """The names by which a listener on this address may be called; None where it cannot know."""
-    del port
     try:
         loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

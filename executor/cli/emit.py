@@ -68,7 +68,7 @@ def _through_the_daemon(
 ) -> Mapping[str, Any] | None:
     """What the workspace's daemon answers; None where this process is to run the hooks."""
     # Inside a hook the depth of the chain counts, which no request could be trusted with.
-    if where.sandbox is not None or inherited_depth():
+    if where.sandbox is not None or inherited_depth(os.environ):
         return None
     from executor.cli.daemon import daemon_of
     from executor.events import new_session_id
