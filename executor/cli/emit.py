@@ -143,7 +143,8 @@ async def _emit(
 
     session_id = new_session_id() if session is None else session
     check_event(event, payload, session_id)
-    async with Executor.open(where.workspace, sandbox=where.sandbox) as executor:
+    opened = Executor.open(where.workspace, sandbox=where.sandbox, watch=False)
+    async with opened as executor:  # one event: nothing to reload for
         with handling(inherited_depth(os.environ)):
             receipt = executor.emit(event, payload, session_id=session_id)
         await receipt.wait()

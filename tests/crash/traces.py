@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from executor import scratch
 from executor.backends.docker_body import LABEL_INSTANCE
 from executor.backends.docker_engine import Engine
-from executor.instance import Instance
+from executor.disk import scratch
+from executor.disk.instance import Instance
 
 END_SECONDS = 20.0
 """Within this, whatever belonged to a process that was killed has ended by itself."""
