@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -25,8 +27,7 @@ from pydantic import BaseModel
 import executor
 from executor.admission import RESERVED_NAMES, RESERVED_PREFIXES
 from executor.cli import build_app
-from executor.events import GATE_FIELDS, LIFECYCLE_FIELDS
-from executor.check.explain import sample_event
+from executor.events import GATE_FIELDS, LIFECYCLE_FIELDS, make_event
 from executor.outcome import Cause, Status
 from executor.plan import environment as variables_of
 from executor.policy import Policy
@@ -335,7 +336,8 @@ def test_every_status_and_cause_is_documented() -> None:
 
 
 def test_every_variable_of_a_hook_is_documented() -> None:
-    given = variables_of(sample_event("error"), {}, home=True, emit=True)
+    event = make_event("turn_complete", {}, session_id="sess_docs", now=datetime.now(UTC))
+    given = variables_of(event, {}, home=True, emit=True)
     assert set(given) == set(cells(chapter("2.2")))
 
 
@@ -374,6 +376,12 @@ def test_every_section_that_the_code_cites_exists() -> None:
             cited.update(re.findall(r"SPEC (?:section )?(\d+(?:\.\d+)?)", text))
     numbers = re.findall(r"^#{2,3} (\d+(?:\.\d+)?)", REFERENCE, re.MULTILINE)
     assert cited <= set(numbers)
+
+
+def test_every_module_that_is_named_exists() -> None:
+    for page in PAGES:
+        for name in re.findall(r"`(executor(?:\.\w+)+)", page.read_text(encoding="utf-8")):
+            pkgutil.resolve_name(name)
 
 
 def test_pages_speak_of_the_project_alone() -> None:
