@@ -15,7 +15,7 @@ import anyio
 
 from benchmarks.table import Row, microseconds, print_table
 from executor import Executor
-from executor.permission import Permission
+from executor.permission.decide import Permission
 from executor.settings import parse_settings
 from executor.testing import FakeBackend
 

@@ -24,7 +24,7 @@ from benchmarks.table import Row, milliseconds, paired
 from executor import Unavailable
 from executor.backends.base import Backend
 from executor.cell import cgroup, seccomp
-from executor.instance import Instance
+from executor.disk.instance import Instance
 from executor.job import Job, Limits, Mount, Sandbox
 
 LIMITS = Limits(

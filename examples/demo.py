@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from executor import Executor, Receipt, Record, Unavailable
-from executor.identity import identity_for
+from executor.disk.identity import identity_for
 from executor.testing import SAMPLE_PAYLOADS
 
 SESSION = "sess_demo"

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from executor.blocking import BlockingExecutor
-    from executor.consent import Question
     from executor.errors import ExecutorError, InvalidConfig, InvalidEvent, Refused, Unavailable
+    from executor.gate.consent import Question
+    from executor.gate.tool_call import ToolResult
     from executor.outcome import Cause, Outcome, Status
     from executor.pipeline import run_hooks
     from executor.receipt import Receipt
     from executor.record import Record
     from executor.service import Executor
-    from executor.tool_call import ToolResult
     from executor.verdict import Verdict
 
 _HOMES = {
-    "Question": "consent",
+    "Question": "gate.consent",
     "Verdict": "verdict",
-    "ToolResult": "tool_call",
+    "ToolResult": "gate.tool_call",
     "run_hooks": "pipeline",
     "Executor": "service",
     "BlockingExecutor": "blocking",

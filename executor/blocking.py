@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 import anyio.from_thread
 
 from executor.bus.listener import Callback, Listener
-from executor.consent import AskFunction
-from executor.handlers import AnyFunction
+from executor.gate.consent import AskFunction
+from executor.gate.handlers import AnyFunction
+from executor.gate.tool_call import Tool, ToolResult
 from executor.pipeline import run_blocking
 from executor.receipt import Receipt
 from executor.record import Record
-from executor.tool_call import Tool, ToolResult
 from executor.verdict import Verdict
 
 if TYPE_CHECKING:

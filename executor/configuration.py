@@ -17,7 +17,7 @@ from pathlib import Path
 from executor.errors import InvalidConfig
 from executor.hooks import Hook, parse_hooks
 from executor.paths import data_directory
-from executor.permission import Permission
+from executor.permission.decide import Permission
 from executor.policy import Policy, RawPolicy, parse_policy, resolve_policies
 from executor.resolve import Workspace
 from executor.settings import Settings, parse_settings

@@ -76,7 +76,7 @@ async def serve(
                         ready([_name(one) for one in sockets])
                         await stop.asked.wait()
                         notify("STOPPING=1")
-            log.info("draining", outstanding=executor.dispatcher.outstanding)
+            log.info("draining", waiting=executor.dispatcher.waiting, running=len(executor.flights))
             tasks.start_soon(_hurry, stop, tasks.cancel_scope)
         tasks.cancel_scope.cancel()
     return not stop.hard

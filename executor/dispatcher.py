@@ -25,6 +25,7 @@ from executor.bus.bell import Bell
 from executor.depth import MAX_DEPTH, handling, next_depth
 from executor.events import Event, make_event
 from executor.flights import Flights
+from executor.guards import Breaker, Slots
 from executor.ledger.base import Ledger
 from executor.ledger.metrics import Metrics
 from executor.outcome import Cause, Outcome, dropped
@@ -49,11 +50,6 @@ class _Pending:
     subscription: AnySubscription
     grounds: Grounds
     queued_at: float
-
-
-def receipt_for(event: Event) -> Receipt:
-    """An empty receipt, for ``Dispatcher.accept`` to fill."""
-    return Receipt(event, topic_of(event.name))
 
 
 class Dispatcher:
@@ -84,6 +80,7 @@ class Dispatcher:
         limits = grounds.settings.limits
         self._concurrency = limits.max_concurrency
         self._queue = Queue[_Pending](limits.max_queue)
+        self._slots = Slots[_Pending]()
         self._outstanding = 0
         self._idle: anyio.Event | None = None
         self._stopping = False
@@ -97,8 +94,8 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Runs in the queue."""
-        return len(self._queue)
+        """Runs in the queue, or aside because of their hook's own limit."""
+        return len(self._queue) + self._slots.waiting
 
     @property
     def flights(self) -> Flights:
@@ -106,9 +103,9 @@ class Dispatcher:
         return self._runner.flights
 
     @property
-    def outstanding(self) -> int:
-        """Runs that wait or run."""
-        return self._outstanding
+    def breaker(self) -> Breaker:
+        """Which hooks are paused."""
+        return self._runner.breaker
 
     def emit(
         self,
@@ -124,7 +121,7 @@ class Dispatcher:
         """
         depth = next_depth() if depth is None else depth
         event = make_event(name, payload, session_id=session_id, now=datetime.now(UTC), depth=depth)
-        receipt = receipt_for(event)
+        receipt = Receipt(event, topic_of(event.name))
         if not self._admit(receipt) or not self._publish(receipt):
             return receipt
         if threading.get_ident() == self._thread:
@@ -140,7 +137,7 @@ class Dispatcher:
 
     def perform(self, event: Event) -> Receipt:
         """Queue an event that was published elsewhere for workers to execute. Never raises."""
-        receipt = receipt_for(event)
+        receipt = Receipt(event, topic_of(event.name))
         receipt.published = True
         if self._admit(receipt):
             self._enqueue(receipt)
@@ -176,7 +173,7 @@ class Dispatcher:
     def abandon(self) -> None:
         """After the workers were cancelled: what still waits becomes ``interrupted``."""
         self._stop()
-        for pending in self._queue.empty():
+        for pending in (*self._queue.empty(), *self._slots.empty()):
             self._keep(pending, self._unstarted(pending, _STOPPED))
         self._queue.close()
 
@@ -253,8 +250,7 @@ class Dispatcher:
         ]
         self._outstanding += len(waiting)
         for pending in waiting[self._queue.put(waiting) :]:
-            full = dropped("the queue of waiting runs is full", Cause.QUEUE)
-            outcome = _STOPPED if self._stopping else full
+            outcome = _STOPPED if self._stopping else _FULL
             self._keep(pending, self._unstarted(pending, outcome))
 
     async def _worker(self) -> None:
@@ -263,19 +259,28 @@ class Dispatcher:
                 pending = await self._queue.take()
             except Closed:
                 return
-            event = pending.receipt.event
-            try:
-                with handling(event.depth):
-                    record = await self._runner.run(
-                        event,
-                        pending.subscription,
-                        pending.grounds,
-                        queued_at=pending.queued_at,
-                    )
-            except anyio.get_cancelled_exc_class():
-                self._keep(pending, self._unstarted(pending, _STOPPED))
-                raise
-            self._keep(pending, record)
+            hook = pending.subscription.id
+            limit = pending.grounds.settings.limits.max_concurrency_per_hook
+            if not limit:
+                await self._perform(pending)
+            elif self._slots.waiting > self._queue.capacity:
+                self._keep(pending, self._unstarted(pending, _FULL))
+            elif self._slots.enter(hook, pending, limit):
+                following: _Pending | None = pending
+                while following is not None:
+                    await self._perform(following)
+                    following = self._slots.leave(hook)
+
+    async def _perform(self, pending: _Pending) -> None:
+        event, at = pending.receipt.event, pending.queued_at
+        subscription, grounds = pending.subscription, pending.grounds
+        try:
+            with handling(event.depth):
+                record = await self._runner.run(event, subscription, grounds, queued_at=at)
+        except anyio.get_cancelled_exc_class():
+            self._keep(pending, self._unstarted(pending, _STOPPED))
+            raise
+        self._keep(pending, record)
 
     def _keep(self, pending: _Pending, record: Record) -> None:
         self._ledger.append(record)
@@ -290,4 +295,5 @@ class Dispatcher:
         return unstarted(pending.receipt.event, pending.subscription, outcome)
 
 
+_FULL = dropped("the queue of waiting runs is full", Cause.QUEUE)
 _STOPPED = interrupted(Cause.STOPPED, "the executor stopped before the run had ended")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from executor import scratch
+from executor.disk import scratch
 from executor.hooks import Hook
 
 _NUMBERED = re.compile(r"hook_(\d{1,9})")

@@ -18,8 +18,9 @@ import anyio.to_thread
 from executor.backends.base import Backend
 from executor.bus.base import Report
 from executor.configuration import Configuration, load_configuration
+from executor.disk.identity import identity_for
+from executor.disk.store import Store
 from executor.hook_ids import HookIds
-from executor.identity import identity_for
 from executor.plan import Place, belongs_to_root
 from executor.registry import Registry, Snapshot, build_snapshot, wanted_policies
 from executor.reload import Candidate, Reloader, Swap
@@ -27,7 +28,6 @@ from executor.resolve import Resolver, Workspace
 from executor.runner import Grounds
 from executor.sandboxes import Sandboxes
 from executor.settings import check_state_dir, default_state_dir
-from executor.store import Store
 from executor.wasm.opened import OpenedPlugins, open_plugins, reopened
 from executor.watched import Marks, marks_of
 

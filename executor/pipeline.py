@@ -18,14 +18,14 @@ from typing import Any
 
 import anyio.from_thread
 
-from executor.asker import Asker, Place
 from executor.dispatcher import Dispatcher
+from executor.gate.asker import Asker, Place
+from executor.gate.sessions import Sessions
 from executor.ledger.base import Ledger, Sink
 from executor.ledger.metrics import Metrics
 from executor.ledger.verdicts import Verdicts
 from executor.registry import Registry
 from executor.runner import Runner
-from executor.sessions import Sessions
 from executor.verdict import Verdict
 
 SESSIONS_FILE = "sessions.db"

@@ -24,7 +24,7 @@ class Queue(Generic[Item]):
     """First in, first out. ``capacity`` counts what waits, not what was taken."""
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
         self._items: deque[Item] = deque()
         self._sleepers: deque[anyio.Event] = deque()
         self._idle = 0
@@ -38,7 +38,7 @@ class Queue(Generic[Item]):
         room, as it is about to take."""
         if self._closed:
             return 0
-        room = max(0, self._capacity + self._idle - len(self._items))
+        room = max(0, self.capacity + self._idle - len(self._items))
         taken = items if len(items) <= room else items[:room]
         if taken and not self._items:
             self._wake_one()

@@ -37,6 +37,7 @@ from executor.configuration import (
 )
 from executor.errors import ExecutorError, Fault, InvalidConfig, Unavailable
 from executor.hook_ids import HookIds, now
+from executor.hooks import Hook
 from executor.policy import Policy
 from executor.resolve import Workspace
 from executor.settings import Settings
@@ -108,6 +109,11 @@ class Reloader:
         self._lock = anyio.Lock()
         self._stop = anyio.Event()
         self._retry_at = 0.0
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """Those of hooks.json as it last was good."""
+        return self._good.hooks
 
     async def watch(
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from executor.admission import PROTECTED_NAMES
-from executor.beneath import open_beneath, open_plain, real_path
+from executor.disk.beneath import open_beneath, open_plain, real_path
+from executor.disk.identity import may
+from executor.disk.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
 from executor.errors import InvalidConfig
 from executor.hooks import Action
-from executor.identity import may
 from executor.job import Mount
 from executor.outcome import Cause, Outcome, error
 from executor.plan import Files, Identity, belongs_to_root
 from executor.policy import Policy, grant_fault
-from executor.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
 
 _FAULTS_OF_THE_FILE = (
     errno.EACCES,

@@ -17,20 +17,21 @@ import anyio
 import anyio.to_thread
 
 from executor.backends.base import Backend
+from executor.disk.residue import residue
 from executor.emission import Emissions, Emit, hearing
-from executor.events import Event
+from executor.events import GATE, Event
 from executor.flights import Flight, Flights
+from executor.guards import Breaker, Rate
 from executor.hints import explained
 from executor.job import Job
-from executor.outcome import Cause, Outcome, Status, error, refused
+from executor.outcome import Cause, Outcome, Status, dropped, error, refused
 from executor.plan import Files, Identity, Place, compile_job
+from executor.plugin_job import PluginJob
 from executor.policy import Policy
 from executor.record import Record
-from executor.residue import residue
 from executor.resolve import Resolver
 from executor.settings import Settings
 from executor.subscription import AnySubscription, PluginSubscription, Subscription
-from executor.wasm.job import PluginJob
 
 
 class PluginBackend(Protocol):
@@ -63,6 +64,8 @@ class Runner:
         self, backends: Mapping[str, Backend], plugins: PluginBackend | None = None
     ) -> None:
         self.flights = Flights()
+        self.breaker = Breaker()
+        self.rate = Rate()
         self.emit: Emit | None = None
         """Where the events go that hooks emit; set by who opens the dispatcher."""
         self._backends = backends
@@ -73,7 +76,26 @@ class Runner:
         self, event: Event, subscription: AnySubscription, grounds: Grounds, *, queued_at: float
     ) -> Record:
         """The record of the run. Only cancellation raises; ``stopped`` makes its record."""
-        waited = time.monotonic() - queued_at
+        refusal = self._refusal(event, subscription, grounds)
+        if refusal is not None:
+            return unstarted(event, subscription, refusal)
+        record = await self._run(event, subscription, grounds, time.monotonic() - queued_at)
+        self.breaker.note(subscription.id, record.outcome)
+        return record
+
+    def _refusal(
+        self, event: Event, subscription: AnySubscription, grounds: Grounds
+    ) -> Outcome | None:
+        """What the guards of this hook have against the run."""
+        per_minute = grounds.settings.limits.max_runs_per_minute_per_hook
+        limited = per_minute > 0 and event.name not in GATE
+        if limited and not self.rate.admits(subscription.id, per_minute):
+            return dropped(f"the hook ran {per_minute} times within a minute", Cause.QUEUE)
+        return self.breaker.refusal(subscription.id)
+
+    async def _run(
+        self, event: Event, subscription: AnySubscription, grounds: Grounds, waited: float
+    ) -> Record:
         flight = Flight(new_run_id(), event, subscription, timestamp())
         with self.flights.open(flight), flight.scope:
             if isinstance(subscription, PluginSubscription):

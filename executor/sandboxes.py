@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import anyio.to_thread
 
 from executor.backends.base import Backend
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 from executor.plan import Place
 from executor.policy import Policy
 

@@ -16,7 +16,7 @@ from executor.admission import METACHARACTERS
 from executor.events import EVENTS, GATE_FIELDS, LIFECYCLE_FIELDS, MAX_SESSION_ID_CHARACTERS
 from executor.hooks import MATCHED_EVENTS
 from executor.plugin_model import HOOK, OTHER_TYPES, PERMISSIONS, ManifestFile
-from executor.policy_model import Policy
+from executor.policy.model import Policy
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -15,7 +15,6 @@ import anyio
 import anyio.abc
 import anyio.from_thread
 
-from executor.asker import Asker, event_of
 from executor.backends.base import Backend
 from executor.blocking import BlockingExecutor
 from executor.bus.base import Bus, Execute, Published, compose, running
@@ -23,12 +22,15 @@ from executor.bus.choice import bus_for
 from executor.bus.listener import Listener
 from executor.bus.metrics import BusCollector
 from executor.configuration import Configuration
-from executor.consent import AskFunction
 from executor.depth import next_depth
 from executor.dispatcher import Dispatcher
 from executor.events import new_session_id
 from executor.flights import Flights
-from executor.handlers import AnyFunction
+from executor.gate.asker import Asker, event_of
+from executor.gate.consent import AskFunction
+from executor.gate.handlers import AnyFunction
+from executor.gate.tool_call import Tool, ToolResult, call_tool
+from executor.gauges import Gauges
 from executor.in_force import InForce
 from executor.ledger.base import Ledger, Sink
 from executor.ledger.log import Log
@@ -39,7 +41,6 @@ from executor.reload import Reloader
 from executor.resolve import open_workspace
 from executor.runner import Runner
 from executor.settings import BusSettings
-from executor.tool_call import Tool, ToolResult, call_tool
 from executor.verdict import Verdict
 from executor.wasm.opened import OpenedPlugins
 
@@ -120,6 +121,7 @@ class Executor:
                 report=report,
             )
             runner.emit = dispatcher.emit
+            metrics.registry.register(Gauges(dispatcher, runner, reloader))
             failure: Exception | None = None
             stack.callback(dispatcher.abandon)
             asker = stack.enter_context(
@@ -138,6 +140,7 @@ class Executor:
             def adopt() -> None:
                 dispatcher.grounds = live.grounds
                 runner.plugins = live.plugins.backend
+                runner.breaker.clear()
 
             live.adopt = adopt
             async with anyio.create_task_group() as tasks:
@@ -214,7 +217,7 @@ class Executor:
         on_failure: Literal["block", "continue"] = "block",
         in_thread: bool = False,
     ) -> Callable[[AnyFunction], AnyFunction]:
-        """Decorate a Python handler of a gate event; see ``executor.handlers``.
+        """Decorate a Python handler of a gate event; see ``executor.gate.handlers``.
 
         It is called with the payload and returns ``{"exit_code", "message"}``. ``matcher`` is as
         in hooks.json; ``in_thread`` is for functions that block. Raises InvalidConfig.
@@ -255,7 +258,7 @@ class Executor:
         *,
         session_id: str | None = None,
     ) -> ToolResult:
-        """Permission, hooks, the tool, hooks: see ``executor.tool_call``."""
+        """Permission, hooks, the tool, hooks: see ``executor.gate.tool_call``."""
         return await call_tool(self, name, tool_input, tool, session_id=session_id)
 
     async def drain(self) -> None:

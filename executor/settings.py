@@ -85,7 +85,10 @@ class SandboxSettings(BaseModel):
 
 
 class LimitSettings(BaseModel):
-    """``[limits]`` of the executor itself: counts, milliseconds, bytes of one envelope."""
+    """``[limits]`` of the executor itself: counts, milliseconds, bytes of one envelope.
+
+    The two ``_per_hook`` are 0 where a hook has no limit of its own.
+    """
 
     model_config = _STRICT
 
@@ -93,6 +96,8 @@ class LimitSettings(BaseModel):
     max_queue: Annotated[int, Field(ge=0, le=1_000_000)] = 1024
     max_timeout_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 300_000
     max_payload_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 16 * 1024 * 1024
+    max_concurrency_per_hook: Annotated[int, Field(ge=0, le=1024)] = 0
+    max_runs_per_minute_per_hook: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
 class Binding(BaseModel):
@@ -239,7 +244,6 @@ class Settings(BaseModel):
 
 
 UNBUILT: Mapping[str, tuple[str, ...]] = {
-    "api": ("host", "port"),
     "trust": ("mode",),
 }
 """Delete a key here when its feature is built."""
@@ -272,7 +276,7 @@ def default_state_dir(environ: Mapping[str, str], workspace: str) -> str:
         base = posixpath.join(home, ".local/state")
     place = posixpath.normpath(workspace)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", posixpath.basename(place)) or "root"
-    digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    digest = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     result = posixpath.normpath(posixpath.join(base, "hook-executor", f"{name}-{digest}"))
     check_state_dir(result, workspace)
     return result

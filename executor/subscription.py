@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.hooks import Hook
+from executor.plugin_job import PluginSandbox
 from executor.policy import Policy
-from executor.wasm.job import PluginSandbox
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,10 @@ def status_of(service: Service) -> dict[str, object]:
             "max_concurrency": limits.max_concurrency,
         },
         "runs": [flight.as_history() for flight in executor.flights],
+        "paused": [
+            {"hook": hook, "failures": one.failures, "reason": one.reason}
+            for hook, one in executor.dispatcher.breaker.paused().items()
+        ],
         "sandboxes": sorted(live.sandboxes.backends),
         "plugins": [
             {"name": one.name, "serves": one.serves, "fault": one.fault, "stale": one.stale}

@@ -54,7 +54,7 @@ from executor.outcome import Cause, Outcome, Status, error, refused
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from executor.instance import Instance
+    from executor.disk.instance import Instance
     from executor.job import Job
 
 CLOSE_SECONDS = 40.0

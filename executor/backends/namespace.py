@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from executor.backends.base import Control
-    from executor.instance import Instance
+    from executor.disk.instance import Instance
     from executor.job import Job
 
 _CELL_PROCESSES = 2

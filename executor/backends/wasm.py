@@ -16,7 +16,7 @@ from dataclasses import replace
 import anyio
 
 from executor.outcome import Cause, Outcome, Stage, Status, Usage, error
-from executor.wasm.job import PluginJob, PluginSandbox
+from executor.plugin_job import PluginJob, PluginSandbox
 from executor.wasm.keyvalue import KeyValue
 from executor.wasm.pool import Pool, Unloadable
 from executor.wasm.process import Lost, Overdue, Process

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from executor.check.explanation import Explanation
+from executor.check.remedy import Step
 from executor.cli.endings import FAILED, OK
 from executor.cli.options import HERE, Json, Where
 from executor.configuration import Configuration
 from executor.errors import ExecutorError, InvalidConfig, Unavailable
-from executor.explanation import Explanation
 from executor.plan import Place
 from executor.policy import Policy
-from executor.remedy import Step
 
 if TYPE_CHECKING:
     from executor.resolve import Workspace
@@ -85,7 +85,7 @@ def _load(workspace: Workspace, report: Report) -> Configuration | None:
         load_settings,
         shipped_policies,
     )
-    from executor.gate_lint import gate_warnings
+    from executor.gate.lint import gate_warnings
     from executor.policy import resolve_policies
     from executor.settings import Settings
 
@@ -140,12 +140,12 @@ def _explain(
     backends: dict[str, str],
     report: Report,
 ) -> None:
+    from executor.check.explain import explain
+    from executor.check.look import HostLook
+    from executor.check.remedy import steps
     from executor.configuration import shipped_policies
-    from executor.explain import explain
     from executor.in_force import grounds_for
-    from executor.look import HostLook
     from executor.registry import identified, subscribe
-    from executor.remedy import steps
 
     try:
         grounds = grounds_for(workspace, configuration, places)

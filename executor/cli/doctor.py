@@ -181,8 +181,8 @@ def _trivial_job(
     workspace: Workspace, configuration: Configuration, sandboxes: Sandboxes, backend: str
 ) -> Job:
     """The job of a hook that runs ``true``."""
+    from executor.check.explain import sample_event
     from executor.errors import Unavailable
-    from executor.explain import sample_event
     from executor.hooks import Hook, parse_action
     from executor.in_force import grounds_for
     from executor.job import Job

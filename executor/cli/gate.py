@@ -48,9 +48,10 @@ def gate(
 async def _ask(
     event: str, payload: Mapping[str, object], session: str | None, where: Where
 ) -> Verdict:
-    from executor.asker import gate_event
+    from executor.gate.asker import gate_event
     from executor.service import Executor
 
     gate_event(event, payload, session)  # a mistake is told before anything is opened
-    async with Executor.open(where.workspace, sandbox=where.sandbox) as executor:
+    opened = Executor.open(where.workspace, sandbox=where.sandbox, watch=False)
+    async with opened as executor:  # one event: nothing to reload for
         return await executor.ask(event, payload, session_id=session)

@@ -13,7 +13,7 @@ from executor.cli.options import HERE, Json, Where
 from executor.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from executor.permission import Permission
+    from executor.permission.decide import Permission
 
 app = App(name="permission", help="Explain permission rules.", help_format="plaintext")
 
@@ -66,7 +66,7 @@ def _object(text: str) -> Mapping[str, object]:
 
 def _permission(where: Where) -> Permission:
     from executor.configuration import load_settings
-    from executor.permission import Permission
+    from executor.permission.decide import Permission
     from executor.resolve import open_workspace
 
     workspace = open_workspace(where.workspace)

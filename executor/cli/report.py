@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from executor.check.explanation import Explanation, Finding, Weight
+from executor.check.remedy import Act, Step
 from executor.cli.output import say
-from executor.explanation import Explanation, Finding, Weight
-from executor.remedy import Act, Step
 
 if TYPE_CHECKING:
     from executor.cli.check import Report

@@ -51,7 +51,7 @@ def worker(
 async def _work(url: str | None, group: str, metrics_port: int | None, where: Where) -> Totals:
     from executor.cli.bus import FIRST_CONTACT_SECONDS, bus_settings
     from executor.cli.output import talk
-    from executor.instance import default_directory
+    from executor.disk.instance import default_directory
     from executor.ledger.log import Log
     from executor.service import Executor
     from executor.tally import Tally

@@ -6,10 +6,14 @@ up. Label values come from closed sets only (statuses, causes, event names), nev
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from executor.outcome import Status
 from executor.record import Record
+
+_RUN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_START_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_STARTED = frozenset({Status.OK, Status.FAILED, Status.SIGNALLED, Status.TIMEOUT, Status.OOM})
 
 
 class Metrics:
@@ -36,9 +40,34 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.run_seconds = Histogram(
+            "prx_hook_run_seconds",
+            "The hook's own time, of runs whose hook started.",
+            ["backend"],
+            buckets=_RUN_BUCKETS,
+            registry=self.registry,
+        )
+        self.start_seconds = Histogram(
+            "prx_hook_sandbox_start_seconds",
+            "From the sandbox's first step until the hook's process existed.",
+            ["backend"],
+            buckets=_START_BUCKETS,
+            registry=self.registry,
+        )
+        self.queue_seconds = Histogram(
+            "prx_hook_queue_seconds",
+            "From the event until a worker took the run.",
+            buckets=_START_BUCKETS,
+            registry=self.registry,
+        )
+
     def append(self, record: Record) -> None:
-        outcome = record.outcome
-        self.runs.labels(record.sandbox or record.backend, outcome.status.value).inc()
+        outcome, backend = record.outcome, record.sandbox or record.backend
+        self.runs.labels(backend, outcome.status.value).inc()
+        if outcome.status in _STARTED:
+            self.run_seconds.labels(backend).observe(outcome.duration_seconds)
+            self.start_seconds.labels(backend).observe(outcome.usage.start_seconds)
+            self.queue_seconds.observe(outcome.usage.queue_seconds)
         if outcome.stage is not None:
             self.timeouts.labels(outcome.stage.value).inc()
         if outcome.status is Status.DROPPED:

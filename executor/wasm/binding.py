@@ -12,11 +12,11 @@ from executor.action import Action
 from executor.configuration import Configuration
 from executor.events import GATE
 from executor.plan import Files, timeout_ms
+from executor.plugin_job import PluginSandbox
 from executor.plugins import Manifest
 from executor.policy import Policy
 from executor.subscription import PluginSubscription
 from executor.wasm.cache import Compiled
-from executor.wasm.job import PluginSandbox
 from executor.wasm.loader import Plugin
 from executor.wasm.permissions import Permitted, permitted
 

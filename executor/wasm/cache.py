@@ -25,8 +25,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from executor import scratch
 from executor.cell import seccomp
+from executor.disk import scratch
 from executor.errors import Unavailable
 from executor.plan import Identity
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import anyio
 import anyio.to_thread
 
-from executor.beneath import open_beneath
 from executor.configuration import ownership_fault
+from executor.disk.beneath import open_beneath
 from executor.errors import InvalidConfig
 from executor.plugins import MAX_FILE_BYTES, Manifest, parse_manifest
 from executor.resolve import Workspace

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from executor.grants import inside
 from executor.job import Mount
+from executor.plugin_job import Granted
 from executor.plugin_model import UNSUPPORTED, PermissionsSection
-from executor.wasm.job import Granted
 
 READ, WRITE = "filesystem-read", "filesystem-write"
 FILESYSTEM = frozenset({"filesystem", READ, WRITE})

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 
 import anyio
 
-from executor.beneath import open_beneath, open_plain
-from executor.wasm.job import Granted, PluginSandbox
+from executor.disk.beneath import open_beneath, open_plain
+from executor.plugin_job import Granted, PluginSandbox
 from executor.wasm.process import Confinement, Lost, Place, Process
 
 MAX_CALLS = 50_000

@@ -17,8 +17,8 @@ from executor import images
 from executor.backends.docker import DockerBackend
 from executor.backends.docker_body import LABEL_INSTANCE
 from executor.backends.docker_engine import Engine
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 from executor.job import Job, Limits, Mount, Sandbox
 from tests.support import missing
 

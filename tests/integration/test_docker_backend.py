@@ -19,8 +19,8 @@ import pytest
 
 from executor.backends.docker import DockerBackend
 from executor.backends.docker_body import LABEL_DEADLINE, LABEL_INSTANCE, LABEL_RUN
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 from executor.outcome import Cause, Outcome, Stage, Status
 from tests.integration.conftest import HOOK_ID, MEMORY, MakeJob, Relay, shown
 
@@ -446,7 +446,7 @@ SCRIPT = """
     import anyio, sys
     from pathlib import Path
     from executor.backends.docker import DockerBackend
-    from executor.instance import Instance
+    from executor.disk.instance import Instance
     from executor.job import Job, Limits, Sandbox
 
     image, directory, uid = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])

@@ -28,7 +28,7 @@ write = ["out"]
 memory = "256MiB"
 """
 
-TOGETHER = ("AB", "CDEF", "GH", "IL")
+TOGETHER = ("AB", "CDEF", "GH", "ILS")
 """Sections whose probes share a sandbox."""
 
 UNSHARE = (

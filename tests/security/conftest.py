@@ -6,19 +6,19 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import available
+from tests.contract.conftest import anyio_backend, available, sandbox
 from tests.security.canary import Canary, test_host
 from tests.security.probe import Line
 from tests.security.report import Report
 from tests.security.stage import Python, Stage, User, make_stage, python_for
 from tests.support import missing
 
-__all__ = ["available"]
+__all__ = ["anyio_backend", "available", "sandbox"]
 
 STAGES = [
     pytest.param("docker-root", marks=pytest.mark.docker),
@@ -122,26 +122,34 @@ def watched(
         shutil.rmtree(stage.top, ignore_errors=True)
 
 
-@pytest.fixture
-def held(request: pytest.FixtureRequest, report: Report, stage: Stage) -> Iterator[None]:
-    """Reports a test of its own as one probe: marked ``probe(number, attempt, wall)``."""
+@pytest.fixture(autouse=True)
+def reported(request: pytest.FixtureRequest, report: Report) -> Iterator[None]:
+    """A test that is marked ``probe(number, attempt, wall)`` is a line of the report."""
     yield
     marker = request.node.get_closest_marker("probe")
     if marker is None:
         return
     number, attempt, wall = marker.args
-    failed = request.node.stash.get(FAILED, False)
-    outcome = "ESCAPED" if failed else "held"
-    report.add(Line(number, attempt, stage.sandbox, stage.user.name, outcome, wall))
+    parameters = getattr(request.node, "callspec", None)
+    stage = parameters.params.get("stage", "-") if parameters is not None else "-"
+    backend = parameters.params.get("sandbox", stage) if parameters is not None else "-"
+    backend, _, user = backend.partition("-")
+    outcome = request.node.stash.get(ENDED, "held")
+    who = user or ("root" if os.geteuid() == 0 else "user")
+    report.add(Line(number, attempt, backend or "-", who, outcome, wall))
 
 
-FAILED = pytest.StashKey[bool]()
+ENDED = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """So that ``held`` knows how its test ended."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """So that ``reported`` knows how its test ended."""
     answer = yield
-    if call.when == "call" and call.excinfo is not None:
-        item.stash[FAILED] = True
+    if answer.skipped and isinstance(answer.longrepr, tuple):
+        item.stash[ENDED] = f"not run: {answer.longrepr[2].removeprefix('Skipped: ')}"
+    elif answer.failed:
+        item.stash[ENDED] = "ESCAPED"
     return answer

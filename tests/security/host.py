@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from executor.instance import _realm
+from executor.disk.instance import _realm
 
 PATIENCE_SECONDS = 1.0
 """SPEC: after the end, whatever it was, nothing stays."""

@@ -22,6 +22,7 @@ from tests.security.probes import (
     network as network_probes,
     privileges,
     processes,
+    system_calls,
 )
 from tests.security.report import Report
 from tests.security.stage import Python, Stage, User, make_stage
@@ -36,6 +37,7 @@ PROBES: tuple[Probe, ...] = (
     *privileges.PROBES,
     *limits.PROBES,
     *machine.PROBES,
+    *system_calls.PROBES,
 )
 
 Batches = Callable[[str, str], Batch]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from executor.disk.identity import identity_for, may
 from executor.errors import InvalidConfig
-from executor.identity import identity_for, may
 from executor.plan import Identity
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="root: only root may choose")

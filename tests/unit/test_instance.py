@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 
 HOLD = """
 import sys
 from pathlib import Path
-from executor.instance import Instance
+from executor.disk.instance import Instance
 print(Instance.open(Path(sys.argv[1])).id, flush=True)
 sys.stdin.read()
 """

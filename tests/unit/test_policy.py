@@ -22,7 +22,7 @@ from executor.policy import (
     unbuilt,
     write_faults,
 )
-from executor.policy_merge import RULES, path_covers
+from executor.policy.merge import RULES, path_covers
 from executor.sizes import format_size, parse_size
 
 FOLDER = Path(__file__).parents[2] / "policies"

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from executor.check.explain import explain
+from executor.check.explanation import Explanation
+from executor.check.remedy import Act, Step, steps
 from executor.configuration import Configuration, shipped_policies
-from executor.explain import explain
-from executor.explanation import Explanation
 from executor.hooks import Hook, parse_action
 from executor.plan import Files, Identity, Place
 from executor.policy import parse_policy, resolve_policies
 from executor.registry import subscribe
-from executor.remedy import Act, Step, steps
 from executor.settings import Settings, parse_settings
 
 WORKSPACE = "/srv/workspace"

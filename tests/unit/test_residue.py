@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from executor import residue as module
+from executor.disk import residue as module
+from executor.disk.residue import residue
 from executor.job import Mount
-from executor.residue import residue
 
 
 def granted(path: Path, *, writable: bool = True) -> Mount:

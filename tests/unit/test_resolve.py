@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from executor.configuration import shipped_policies
+from executor.disk.store import Store
 from executor.errors import InvalidConfig
 from executor.hooks import Action
 from executor.outcome import Cause, Status
 from executor.plan import Files, Identity
 from executor.policy import Policy, resolve_policies
 from executor.resolve import Resolver, open_workspace
-from executor.store import Store
 from tests.support import Workspace
 
 ME = Identity(os.geteuid(), os.getegid())

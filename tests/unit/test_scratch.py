@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from executor import scratch
+from executor.disk import scratch
 
 HOLD = """
 import sys
 from pathlib import Path
-from executor.scratch import unfinished
+from executor.disk.scratch import unfinished
 with unfinished(Path(sys.argv[1])) as path:
     print(path, flush=True)
     sys.stdin.read()

@@ -12,8 +12,8 @@ import pytest
 
 from executor.backends.namespace import NamespaceBackend
 from executor.cell import launch
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 from executor.job import Enforce, Job, Limits, Mount, Sandbox
 from executor.outcome import Outcome
 from tests.support import missing

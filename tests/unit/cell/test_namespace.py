@@ -15,8 +15,8 @@ import pytest
 from executor.backends.namespace import NamespaceBackend
 from executor.cell import cgroup, launch
 from executor.cell.probe import explain
+from executor.disk.instance import Instance
 from executor.errors import Unavailable
-from executor.instance import Instance
 from executor.job import Enforce
 from executor.outcome import Cause, Stage, Status
 from tests.unit.cell.conftest import RunArgv, a_job, a_mount, reachable
@@ -158,7 +158,7 @@ def another_executor(directory: Path) -> subprocess.Popen[bytes]:
         "import anyio, sys\n"
         "from pathlib import Path\n"
         "from executor.backends.namespace import NamespaceBackend\n"
-        "from executor.instance import Instance\n"
+        "from executor.disk.instance import Instance\n"
         "from tests.unit.cell.conftest import a_job, a_mount\n"
         'script = \'trap "" TERM; echo up > "$1/up"; sleep 1000\'\n'
         "mounts = (a_mount(Path(sys.argv[1]), writable=True),)\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from executor.cli import main
-from executor.instance import Instance
+from executor.disk.instance import Instance
 from executor.plan import Place
 from executor.policy import Policy
 from executor.sandboxes import Sandboxes

@@ -22,9 +22,9 @@ from executor import (
     run_hooks,
 )
 from executor.backends.base import Backend
+from executor.gate.sessions import Sessions
 from executor.job import Job
 from executor.record import Record
-from executor.sessions import Sessions
 from executor.testing import FakeBackend
 from tests.support import Workspace
 

@@ -13,9 +13,9 @@ import anyio.lowlevel
 import pytest
 
 from executor.events import Event, make_event
-from executor.gate import Handler, Rules, Strategy, walk
-from executor.handlers import PythonHandler
-from executor.hook_protocols import answer_of_outcome
+from executor.gate.handlers import PythonHandler
+from executor.gate.protocols import answer_of_outcome
+from executor.gate.walk import Handler, Rules, Strategy, walk
 from executor.outcome import Cause, Outcome, Status, Usage, dropped, error, refused
 from executor.verdict import Answer, Verdict
 

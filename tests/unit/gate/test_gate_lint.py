@@ -7,7 +7,7 @@ import json
 import pytest
 
 from executor.configuration import Configuration
-from executor.gate_lint import gate_warnings
+from executor.gate.lint import gate_warnings
 from executor.hooks import parse_hooks
 from executor.settings import parse_settings
 

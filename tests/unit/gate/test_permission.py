@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from executor.errors import InvalidConfig
-from executor.permission import Decision, Permission
+from executor.permission.decide import Decision, Permission
 from executor.settings import parse_settings
 
 

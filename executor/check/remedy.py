@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from executor.check.explain import binding_number
+from executor.check.explanation import Explanation, Look
 from executor.configuration import Configuration
-from executor.explain import binding_number
-from executor.explanation import Explanation, Look
 from executor.grants import inside
 from executor.plan import Identity
-from executor.policy_model import Policy
+from executor.policy.model import Policy
 
 _NAME = re.compile(r"[^a-z0-9_-]+")
 SETTINGS_FILE = "config.toml"

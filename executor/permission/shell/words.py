@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from executor.shell_literals import MANY, ONE, PRIVATE, expanded, literal
-from executor.shell_quotes import ENDS, MAX_DEPTH, Doubts, Word, WordReader
+from executor.permission.shell.literals import MANY, ONE, PRIVATE, expanded, literal
+from executor.permission.shell.quotes import ENDS, MAX_DEPTH, Doubts, Word, WordReader
 
 MAX_CHARACTERS = 32_768
 MAX_COMMANDS = 1_000

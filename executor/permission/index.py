@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from executor.permission_rules import Call, Rule
+from executor.permission.rules import Call, Rule
 
 _Sieved = tuple[tuple[str, str, Rule], ...]
 """How the text must begin, what it must hold, and the rule."""

@@ -20,7 +20,7 @@ from typing import Protocol
 import anyio.to_thread
 
 from executor.events import new_session_id
-from executor.handlers import copied
+from executor.gate.handlers import copied
 from executor.receipt import Receipt
 from executor.verdict import INJECT, Verdict
 

@@ -12,9 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from executor.shell_literals import MANY, ONE, PRIVATE
-from executor.shell_words import Simple, Split, split_nested, split_shell
-from executor.shell_wrappers import ANY, ASSIGNMENT, SHELLS, WRAPPERS, Wrapper, after_options
+from executor.permission.shell.literals import MANY, ONE, PRIVATE
+from executor.permission.shell.words import Simple, Split, split_nested, split_shell
+from executor.permission.shell.wrappers import (
+    ANY,
+    ASSIGNMENT,
+    SHELLS,
+    WRAPPERS,
+    Wrapper,
+    after_options,
+)
 
 MAX_LEVELS = 12
 """Wrappers around wrappers."""

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from executor.document import decode_toml, hint, kind_of, model_faults, refuse_if
 from executor.errors import Fault
 from executor.grants import grant_fault
-from executor.policy_merge import stricter
-from executor.policy_model import Policy
-from executor.policy_text import describe
+from executor.policy.merge import stricter
+from executor.policy.model import Policy
+from executor.policy.text import describe
 
 __all__ = [
     "Policy",

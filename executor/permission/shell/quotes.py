@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from executor.shell_literals import CLOSE, COMMA, MANY, ONE, OPEN, ansi_c
+from executor.permission.shell.literals import CLOSE, COMMA, MANY, ONE, OPEN, ansi_c
 
 ENDS = frozenset(" \t\n;&|<>()")
 """What ends an unquoted word."""

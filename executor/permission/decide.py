@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from executor.command_patterns import Match
 from executor.errors import Fault, InvalidConfig
-from executor.permission_index import Index, index_rules
-from executor.permission_rules import Call, Effect, Rule, compile_rule
+from executor.permission.command_patterns import Match
+from executor.permission.index import Index, index_rules
+from executor.permission.rules import Call, Effect, Rule, compile_rule
+from executor.permission.shell.commands import Command
+from executor.permission.shell.literals import MANY, ONE
+from executor.permission.shell.words import MAX_CHARACTERS
+from executor.permission.tool_paths import Ground
 from executor.settings import PermissionSettings
-from executor.shell_commands import Command
-from executor.shell_literals import MANY, ONE
-from executor.shell_words import MAX_CHARACTERS
-from executor.tool_paths import Ground
 
 _KNOWN_TOOLS = 512
 """Tools whose rules are kept together; names come from models, so there could be any number."""

@@ -13,7 +13,7 @@ from typing import Any
 from executor.errors import Refused
 from executor.globs import glob_covers
 from executor.grants import inside
-from executor.policy_model import Policy
+from executor.policy.model import Policy
 
 Rule = Callable[[str, Any, Any], object]
 

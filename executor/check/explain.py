@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from executor.admission import stripped_names
+from executor.check.explanation import Explanation, Finding, Look, Weight
+from executor.check.lint import lint
 from executor.events import GATE_FIELDS, LIFECYCLE_FIELDS, Event, make_event
-from executor.explanation import Explanation, Finding, Look, Weight
-from executor.lint import lint
 from executor.outcome import Outcome
 from executor.plan import Files, Identity, Place, compile_job, environment, timeout_ms
 from executor.settings import Settings

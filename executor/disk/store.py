@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor import scratch
+from executor.disk import scratch
 from executor.errors import Unavailable
 
 MAX_COMMAND_BYTES = 256 * 1024 * 1024

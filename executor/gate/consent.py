@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import anyio.to_thread
 
-from executor.handlers import copied
-from executor.permission import Decision
+from executor.gate.handlers import copied
+from executor.permission.decide import Decision
 
 
 @dataclass(frozen=True, slots=True)

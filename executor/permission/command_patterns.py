@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from executor.globs import glob_matches
-from executor.shell_commands import Command
-from executor.shell_literals import MANY, ONE
+from executor.permission.shell.commands import Command
+from executor.permission.shell.literals import MANY, ONE
 
 SYSTEM_DIRECTORIES = frozenset(
     {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"}

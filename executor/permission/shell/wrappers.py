@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from executor.shell_literals import MANY, ONE
+from executor.permission.shell.literals import MANY, ONE
 
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 

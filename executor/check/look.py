@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from executor.admission import SAFE_PATH
+from executor.disk.identity import may
 from executor.grants import inside
-from executor.identity import may
 from executor.plan import Identity
 
 _HOST_TOPS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

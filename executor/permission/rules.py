@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from executor.command_patterns import CommandPattern, Match, Shape, shape_of
 from executor.errors import Fault
 from executor.globs import any_glob_matches, glob_matches
+from executor.permission.command_patterns import CommandPattern, Match, Shape, shape_of
+from executor.permission.shell.commands import Command, Reading, read_argv, read_shell
+from executor.permission.tool_paths import Ground, PathPattern, ToolPath, paths_of
 from executor.settings import PermissionRule
-from executor.shell_commands import Command, Reading, read_argv, read_shell
-from executor.tool_paths import Ground, PathPattern, ToolPath, paths_of
 
 COMMAND_FIELDS = ("command", "cmd")
 """Where a shell tool's input holds its text, or a list of words that no shell sees."""

@@ -20,21 +20,21 @@ from datetime import UTC, datetime
 import anyio
 import anyio.to_thread
 
-from executor.consent import Consent
 from executor.depth import MAX_DEPTH, handling, next_depth
 from executor.errors import Fault, InvalidConfig, InvalidEvent
 from executor.events import GATE, Event, make_event, new_session_id
-from executor.gate import Handler, Rules, walk
-from executor.handlers import Handlers
-from executor.hook_protocols import answer_of_outcome
+from executor.gate.consent import Consent
+from executor.gate.handlers import Handlers
+from executor.gate.protocols import answer_of_outcome
+from executor.gate.sessions import Sessions
+from executor.gate.walk import Handler, Rules, walk
 from executor.ledger.base import Ledger
 from executor.outcome import Cause
-from executor.permission import Permission
-from executor.permission_rules import Effect
+from executor.permission.decide import Permission
+from executor.permission.rules import Effect
 from executor.record import Record
 from executor.registry import Registry
 from executor.runner import Grounds, Runner, interrupted, unstarted
-from executor.sessions import Sessions
 from executor.settings import PermissionSettings
 from executor.subscription import AnySubscription, Subscription
 from executor.verdict import BLOCK, Answer, Decided, Verdict, failed

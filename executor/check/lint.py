@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from executor.admission import SAFE_PATH
-from executor.explanation import Explanation, Finding, Look, Weight
+from executor.check.explanation import Explanation, Finding, Look, Weight
 from executor.grants import grant_fault, inside
 from executor.hints import addresses
 from executor.plan import Files

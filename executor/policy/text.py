@@ -5,7 +5,7 @@ The lines that ``policy show``, ``policy explain`` and ``check`` print.
 
 from __future__ import annotations
 
-from executor.policy_model import Policy
+from executor.policy.model import Policy
 from executor.sizes import format_size
 
 
