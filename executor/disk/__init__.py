@@ -1,0 +1,1 @@
+"""How is the disk touched without a race, and what is kept there?"""

@@ -1,0 +1,1 @@
+"""Which commands would a shell really run, given a text?"""
