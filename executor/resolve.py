@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from executor.admission import PROTECTED_NAMES
-from executor.disk.beneath import open_beneath, open_plain, real_path
+from executor.disk.beneath import open_beneath, open_plain, open_unlinked, real_path
 from executor.disk.identity import may
 from executor.disk.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
 from executor.errors import InvalidConfig
@@ -127,7 +127,7 @@ class Resolver:
         where = f'policy "{policy}": {key} {path}'
         flags = os.O_PATH | (os.O_DIRECTORY if writable else 0)
         try:
-            with _opened(open_plain, path, flags) as descriptor:
+            with _opened(self._open_grant, path, flags) as descriptor:
                 real = real_path(descriptor)
                 status = os.fstat(descriptor)
                 fault = self._grant_fault(path, real, descriptor, writable=writable)
@@ -138,7 +138,9 @@ class Resolver:
             faults.append(f"{where} is not a directory; only directories can be granted writable")
             return
         except OSError as failure:
-            faults.append(f"{where}: {failure.strerror}")
+            loop = failure.errno == errno.ELOOP
+            why = "a symbolic link is on the way; name its target" if loop else failure.strerror
+            faults.append(f"{where}: {why}")
             return
         if fault is not None:
             faults.append(f"{where}: {fault}")
@@ -151,6 +153,13 @@ class Resolver:
             directory=stat.S_ISDIR(status.st_mode),
             writable=writable,
         )
+
+    def _open_grant(self, path: str, flags: int) -> int:
+        """In the workspace a link may be an agent's or a hook's, and may change meanwhile."""
+        workspace = self._workspace
+        if not _within(path, workspace.path):
+            return open_plain(path, flags)
+        return open_unlinked(workspace.descriptor, os.path.relpath(path, workspace.path), flags)
 
     def _grant_fault(self, path: str, real: str, descriptor: int, *, writable: bool) -> str | None:
         """Why an existing path cannot be granted: by its words, its real place, or what it is."""

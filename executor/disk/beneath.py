@@ -40,6 +40,11 @@ def open_beneath(directory_fd: int, path: str, flags: int) -> int:
     return _openat2(directory_fd, path, flags, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
 
 
+def open_unlinked(directory_fd: int, path: str, flags: int) -> int:
+    """As ``open_beneath``, with no symbolic link on the way (ELOOP): a hook may have made it."""
+    return _openat2(directory_fd, path, flags, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
+
+
 def open_plain(path: str, flags: int) -> int:
     """Open an absolute path that may contain links, but no magic links (/proc/<pid>/fd/…)."""
     return _openat2(-100, path, flags, _RESOLVE_NO_MAGICLINKS)
