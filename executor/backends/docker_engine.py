@@ -32,6 +32,8 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 IMPORT_SECONDS = 600.0
 _ANY_VERSION = "1.41"
+_NONSENSE = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading an answer raises that has not the shape of one."""
 _START = "start the engine (systemctl start docker), or see that this user may use its socket"
 
 
@@ -235,6 +237,8 @@ def _translated(function: Callable[[], T]) -> T:
         raise EngineRefusal(str(error)) from error
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException) as error:
         raise EngineLost(f"the engine does not answer: {error}") from error
+    except _NONSENSE as error:
+        raise EngineLost(f"it does not answer as a container engine does: {error!r}") from error
 
 
 def _open(
@@ -271,7 +275,8 @@ def _connect(url: str, connections: int, seconds: float) -> docker.APIClient:
     """A client with the engine's own API version. (Left to find it out by itself, the library
     leaves connections open where that fails.)"""
     with contextlib.closing(docker.APIClient(url, version=_ANY_VERSION, timeout=10)) as first:
-        version = first.version(api_version=False).get("ApiVersion")
+        answer: object = first.version(api_version=False)
+    version = answer.get("ApiVersion") if isinstance(answer, dict) else None
     if not isinstance(version, str):
         raise docker.errors.DockerException("it answers, but not as a container engine does")
     client = docker.APIClient(url, version=version, timeout=int(seconds), max_pool_size=connections)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,3 +42,13 @@ def ended(words: Sequence[str], workspace: Path) -> subprocess.CompletedProcess[
     return subprocess.run(
         words, cwd=workspace, capture_output=True, text=True, check=False, timeout=SECONDS
     )
+
+
+def await_up(fifo: Path) -> None:
+    """Until a hook has written "up" into the FIFO, which must come."""
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        assert select.select([descriptor], [], [], SECONDS)[0], "the hook has not begun"
+        assert os.read(descriptor, 100) == b"up\n"
+    finally:
+        os.close(descriptor)

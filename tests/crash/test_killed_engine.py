@@ -21,7 +21,7 @@ from executor import Cause, Executor, Status
 from executor.backends.docker_engine import Engine
 from tests.crash.conftest import ROOT
 from tests.crash.private_engine import PrivateEngine
-from tests.crash.programs import SECONDS, emit, ended
+from tests.crash.programs import SECONDS, await_up, emit, ended
 from tests.crash.traces import ENGINE_SECONDS, Traces
 from tests.support import TOOL_CALL, Workspace, bash, missing
 
@@ -97,7 +97,7 @@ async def test_a_killed_engine_is_an_engine_lost_and_the_next_start_sweeps(
     )
     async with Executor.open(workspace.path, sandbox="docker") as executor:
         receipt = executor.emit("turn_complete", {})
-        assert await anyio.to_thread.run_sync(up.read_text) == "up\n"
+        await anyio.to_thread.run_sync(await_up, up)
         engine.kill()
         with anyio.fail_after(SECONDS):
             (lost,) = await receipt.wait()
@@ -125,7 +125,7 @@ async def test_engine_and_executor_killed_at_once_the_cell_keeps_its_deadline(
     with subprocess.Popen(  # noqa: ASYNC220  (killed, not waited for)
         emit(workspace, "docker", "turn_complete"), cwd=ROOT, stdout=subprocess.DEVNULL
     ) as executor:
-        assert await anyio.to_thread.run_sync(up.read_text) == "up\n"
+        await anyio.to_thread.run_sync(await_up, up)
         executor.kill()
         engine.kill()
     assert await anyio.to_thread.run_sync(traces.await_end, ENGINE_SECONDS) == []

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.conftest import ROOT
-from tests.crash.programs import SECONDS, after, emit, ended
+from tests.crash.programs import SECONDS, after, await_up, emit, ended
 from tests.crash.traces import Traces
 from tests.support import Workspace, bash
 
@@ -56,7 +56,7 @@ def program(words: Sequence[str], up: Path) -> Iterator[subprocess.Popen[str]]:
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         try:
-            assert up.read_text() == "up\n"
+            await_up(up)
             yield process
         finally:
             process.kill()
@@ -93,7 +93,7 @@ def test_a_second_signal_ends_it_at_once_and_the_next_start_sweeps(
     workspace.hooks({"turn_complete": [stubborn], "tool_call": [{"command": "true"}]})
     with program(emit(workspace, sandbox, "turn_complete"), up) as emitting:
         emitting.send_signal(signal.SIGTERM)
-        assert up.read_text() == "up\n"  # it has been asked to end
+        await_up(up)  # it has been asked to end
         emitting.send_signal(signal.SIGTERM)
         emitting.communicate(timeout=SECONDS)
     assert emitting.returncode == -signal.SIGTERM
