@@ -30,7 +30,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from executor.backends.namespace_controls import read_controls
-from executor.cell import launch, protocol, seccomp
+from executor.cell import launch, network, protocol, seccomp
 from executor.cell.cgroup import (
     REMEDY,
     Hierarchies,
@@ -80,6 +80,7 @@ class NamespaceBackend:
     def __init__(self, *, instance: Instance) -> None:
         self._instance = instance
         self._hierarchies: Hierarchies | None = None
+        self._network: network.EmptyNetwork | None = None
         self._runs: set[_Run] = set()
         self._serial = 0
 
@@ -165,17 +166,21 @@ class NamespaceBackend:
             run.stop.request()
         for run in runs:
             await run.over.wait()
+        if self._network is not None:
+            self._network.close()
+            self._network = None
 
     def _where(self) -> Hierarchies:
         if self._hierarchies is None:
             self._hierarchies = discover()
+            self._network = network.make()
         return self._hierarchies
 
     @asynccontextmanager
     async def _started(self, job: Job, where: Hierarchies) -> AsyncIterator[_Cell]:
         # The cell loads while its leaf is made; it does nothing before B.
         process = launch.start("--enter", "--max-age", str(_max_age(job)))
-        cell = _Cell(job, process, launch.SocketStreams(process.sock))
+        cell = _Cell(job, process, launch.SocketStreams(process.sock), network=self._network)
         try:
             if where.legacy or where.unified:
                 self._serial += 1
@@ -195,12 +200,16 @@ class _Cell:
     process: launch.Launched
     streams: launch.SocketStreams
     leaf: Leaf | None = None
+    network: network.EmptyNetwork | None = None
 
     @property
     def build_frame(self) -> bytes:
-        if self.leaf is None:
-            return protocol.build_frame(self.job.sandbox)
-        return protocol.build_frame(self.job.sandbox, tasks=self.leaf.tasks, leaf=self.leaf.unified)
+        return protocol.build_frame(
+            self.job.sandbox,
+            tasks=() if self.leaf is None else self.leaf.tasks,
+            leaf="" if self.leaf is None else self.leaf.unified,
+            network="" if self.network is None else self.network.path,
+        )
 
     async def destroy(self) -> None:
         """From outside, whatever the cell thinks of it."""

@@ -59,6 +59,7 @@ struct build {
     struct mounts mounts;
     struct list tasks; /* cgroup v1 "tasks" files to enter */
     const char *leaf;  /* cgroup v2 directory to be born in; NULL: none */
+    const char *network; /* an empty network namespace to enter; NULL: one of our own */
 };
 
 struct job {

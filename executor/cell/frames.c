@@ -155,6 +155,7 @@ static int take_build_field(struct build *build, char tag, unsigned char *value,
     case 'm': return take_mount(&build->mounts, value, size, true);
     case 'k': return take_item(&build->tasks, value, size);
     case 'l': return take_text(&build->leaf, value, size);
+    case 'n': return take_text(&build->network, value, size);
     default: return mad();
     }
 }

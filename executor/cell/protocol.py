@@ -122,10 +122,13 @@ def _mount(mount: Mount, *, with_source: bool) -> bytes:
     )
 
 
-def build_frame(sandbox: Sandbox, *, tasks: tuple[str, ...] = (), leaf: str = "") -> bytes:
+def build_frame(
+    sandbox: Sandbox, *, tasks: tuple[str, ...] = (), leaf: str = "", network: str = ""
+) -> bytes:
     """B. Tags: u uid, g gid, r root ("" host), t tmp bytes, p payload capacity bytes,
     m mount (flags, device, inode, source NUL, target NUL)*, in mount order,
-    k a cgroup v1 ``tasks`` file to enter*, l a cgroup v2 directory to be born in."""
+    k a cgroup v1 ``tasks`` file to enter*, l a cgroup v2 directory to be born in,
+    n an empty network namespace to enter instead of making one (root's only)."""
     parts = [
         field(b"u", sandbox.uid),
         field(b"g", sandbox.gid),
@@ -135,6 +138,7 @@ def build_frame(sandbox: Sandbox, *, tasks: tuple[str, ...] = (), leaf: str = ""
         *(field(b"m", _mount(mount, with_source=True)) for mount in sandbox.mounts),
         *(field(b"k", path) for path in tasks),
         *((field(b"l", leaf),) if leaf else ()),
+        *((field(b"n", network),) if network else ()),
     ]
     return frame(BUILD, b"".join(parts))
 
