@@ -4,10 +4,11 @@
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 ARGS ?=
+TESTS ?=
 
 # The recipes share one virtual environment and one engine: one after the other.
 .NOTPARALLEL:
-.PHONY: help install demo test lint types security bench images wheel clean environment
+.PHONY: help install demo test lint types security soak test-podman bench images wheel clean environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +23,9 @@ install: ## .venv/bin/hook-executor, with all extras, the cell, the images and a
 demo: install ## the main job: example hooks, all events, every backend that works here
 	@$(PYTHON) examples/demo.py $(ARGS)
 
-test: install ## all tests but the slow ones; ARGS="-k name" passes options to pytest
-	@$(PYTHON) -m pytest -m "not slow" $(ARGS)
+test: install ## all tests but the slow ones; ARGS="-k name" TESTS=tests/unit for less
+	@sh scripts/system.sh test
+	@$(PYTHON) -m pytest -m "not slow" $(ARGS) $(TESTS)
 
 lint: environment ## style, and which room may import which
 	@$(PYTHON) -m ruff check .
@@ -35,6 +37,12 @@ types: environment ## mypy strict, tests included
 
 security: install ## every attempt to break out, one line each; fails on any escape
 	@$(PYTHON) scripts/security_report.py $(ARGS)
+
+soak: install ## 10,000 runs on namespaces, 300 on the engine: nothing grows; ARGS="--docker 50"
+	@$(PYTHON) scripts/soak.py $(ARGS)
+
+test-podman: install ## contract and security suites against Podman's socket, in a temporary place
+	@sh scripts/podman_tests.sh $(ARGS)
 
 bench: install ## one table of medians and ratios, side by side with bwrap and the docker CLI
 	@sh scripts/system.sh bench

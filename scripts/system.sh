@@ -3,7 +3,9 @@
 #
 #   scripts/system.sh python            a system Python that can make a virtual environment
 #   scripts/system.sh all               also an engine and the image tools
-#   scripts/system.sh bench             also what the benchmarks compare with
+#   scripts/system.sh test              what the tests use beside that; without it some are skipped
+#   scripts/system.sh bench             what the benchmarks compare with
+#   scripts/system.sh podman            another engine to run the tests on
 #
 # Missing ones are installed by apt, as root or through a sudo that asks no password. Where that
 # cannot be, what is left out is said, and only a missing Python is an error.
@@ -33,20 +35,30 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 missing=
 can_make_environments || missing="$missing python3 python3-venv"
-if [ "$kind" != python ]; then
+case $kind in
+all)
     # An engine that answers, whatever its name, is enough.
-    has dockerd || python3 scripts/engine.py --quiet || missing="$missing docker.io"
+    has dockerd || python3 scripts/engine.py --quiet 2>/dev/null || missing="$missing docker.io"
     has mmdebstrap || missing="$missing mmdebstrap"
     [ "$(id -u)" = 0 ] || has newuidmap || missing="$missing uidmap"
-fi
-if [ "$kind" = bench ]; then
+    ;;
+test)
+    has nats-server || missing="$missing nats-server"
+    has setfacl || missing="$missing acl"
+    ;;
+bench)
+    has nats-server || missing="$missing nats-server"
     has bwrap || missing="$missing bubblewrap"
     has docker || missing="$missing docker-cli"
-fi
+    ;;
+podman)
+    has podman || missing="$missing podman"
+    ;;
+esac
 
 lists_are_there() { [ -n "$(apt-get indextargets 'Created-By: Packages' 2>/dev/null)" ]; }
 needs_lists=
-if [ "$kind" != python ] && has apt-get && ! lists_are_there; then needs_lists=yes; fi
+if [ "$kind" = all ] && has apt-get && ! lists_are_there; then needs_lists=yes; fi
 [ -n "$missing$needs_lists" ] || exit 0
 
 if [ "$(id -u)" = 0 ]; then
@@ -68,6 +80,10 @@ if [ "$as_root" != no ] && has apt-get; then
         echo "installing $package"
         $apt install --yes --no-install-recommends "$package" </dev/null >/dev/null ||
             echo "left out: $package: apt could not install it" >&2
+        # The tests start servers of their own; the package's listens on every address.
+        if [ "$package" = nats-server ] && [ -d /run/systemd/system ]; then
+            $as_root systemctl disable --quiet --now nats-server || true
+        fi
     done
 else
     for package in $missing; do
