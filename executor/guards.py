@@ -1,9 +1,9 @@
 """What keeps one hook from hurting the others?
 
-Three guards, each by hook. *Slots*: at most so many runs at once; the rest wait aside, in order, and
-occupy no worker. *Rate*: at most so many a minute, with as many at once after a quiet minute; the
-rest are dropped. *Breaker*: a hook whose sandbox failed to start several times in a row is paused,
-longer each time; then one run tries, and the hook resumes by itself when a sandbox starts.
+Three guards, each by hook. *Slots*: at most so many runs at once; the rest wait aside, in order,
+and occupy no worker. *Rate*: at most so many a minute, with as many at once after a quiet minute;
+the rest are dropped. *Breaker*: a hook whose sandbox failed to start several times in a row is
+paused, longer each time; then one run tries, and the hook resumes by itself when a sandbox starts.
 
 The first two are off unless config.toml says otherwise. All belong to the event loop's thread.
 """

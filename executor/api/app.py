@@ -7,12 +7,14 @@ size, host) is done before it, in ``auth``. Nothing of the framework's own answe
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from executor.api import events, hooks, runs, schemas, status, stream
 from executor.api.problems import MEDIA_TYPE, Problem, problem_of
@@ -96,9 +98,21 @@ async def _error(request: Request, failure: Exception) -> Response:
 
 async def _http(request: Request, failure: Exception) -> Response:
     """The router's own: no such path, no such method."""
-    del request
     assert isinstance(failure, HTTPException)  # noqa: S101  (registered for it)
-    return _answered(Problem(failure.status_code, headers=failure.headers or {}))
+    headers = dict(failure.headers or {})
+    if failure.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The router names the methods of the first route alone.
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return _answered(Problem(failure.status_code, headers=headers))
+
+
+def _methods(request: Request) -> set[str]:
+    return {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"])
+        for method in route.methods or ()
+    }
 
 
 async def _invalid(request: Request, failure: Exception) -> Response:
