@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from executor.admission import PROTECTED_NAMES
+from executor.disk.aliases import real_places, with_second_names
 from executor.disk.beneath import open_beneath, open_plain, open_unlinked, real_path
 from executor.disk.identity import may
 from executor.disk.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
@@ -179,12 +180,23 @@ class Resolver:
             with contextlib.suppress(FileNotFoundError):
                 os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 return f'it holds "{name}", which no hook may ever write; grant a directory below'
+        if (fault := self._alias_fault(real)) is not None:
+            return fault
         if not may(self._identity, descriptor, 0o3):
             uid, gid = self._identity.uid, self._identity.gid
             return (
                 f"hooks run as uid {uid}, which cannot write there; "
                 f"run: chown {uid}:{gid} {real}   or: setfacl -m u:{uid}:rwx {real}"
             )
+        return None
+
+    def _alias_fault(self, place: str) -> str | None:
+        """Whether something protected could be written there under another name."""
+        for name, real in real_places(self._protected):
+            if grant_fault(place, workspace="", protected=(real,)) is not None:
+                return f"the link {name}, which is protected, leads there"
+        for name in with_second_names(self._protected):
+            return f"{name}, which is protected, has a second name (a hard link); make it a copy"
         return None
 
     def _creation(self, path: str) -> str:
