@@ -32,6 +32,7 @@ def told(record: Record) -> dict[str, Any]:
         "reason": outcome.reason,
         "notes": list(outcome.notes),
         "strays": outcome.killed_strays,
+        "cpu_seconds": outcome.usage.cpu_seconds,
         "stdout_bytes": outcome.usage.stdout_bytes,
         "stderr_bytes": outcome.usage.stderr_bytes,
     }

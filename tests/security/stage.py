@@ -78,6 +78,7 @@ class Ran:
     reason: str | None
     notes: tuple[str, ...]
     strays: int
+    cpu_seconds: float | None
     stdout_bytes: int
     stderr_bytes: int
 
