@@ -76,8 +76,7 @@ class Placing:
     """What the engine and this executor add to a sandbox's walls.
 
     ``user`` is "uid:gid" as the engine counts them, ``processors`` what the engine has.
-    ``seccomp`` is the outer profile's JSON, or its path for Podman. ``payload_bytes`` come on top
-    of the hook's memory.
+    ``seccomp`` is the outer profile's JSON. ``payload_bytes`` come on top of the hook's memory.
     """
 
     cell_path: str

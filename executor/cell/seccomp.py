@@ -26,7 +26,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from executor.paths import data_directory
@@ -108,17 +107,8 @@ def outer_profile() -> str:
     return _profile("container.json")
 
 
-def outer_profile_path() -> str:
-    """Where it lies, for engines that read it themselves."""
-    return str(_path("container.json"))
-
-
 def _profile(name: str) -> str:
-    return _path(name).read_text(encoding="utf-8")
-
-
-def _path(name: str) -> Path:
-    return data_directory("policies") / "seccomp" / name
+    return (data_directory("policies") / "seccomp" / name).read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------- system calls

@@ -79,6 +79,12 @@ def test_what_no_run_may_lack_is_named(change: dict[str, Any], named: str) -> No
     assert read_facts(INFO | change, {}, "1.41").missing == (named,)
 
 
+def test_podman_is_refused_for_what_its_tmpfs_mounts_lack() -> None:
+    version = {"Components": [{"Name": "Podman Engine", "Version": "4.3.1"}]}
+    (missing,) = read_facts(INFO, version, "1.41").missing
+    assert missing.startswith("tmpfs mounts with uid, gid and nr_inodes")
+
+
 def test_a_hook_runs_as_the_host_id_that_it_was_given() -> None:
     assert container_user(SANDBOX, FACTS, own_uid=0) == "1000:1000"
 
