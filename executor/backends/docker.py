@@ -225,8 +225,9 @@ class DockerBackend:
             async with created(self._engine, self._remover, body) as container:
                 pid = await container.start()
                 with anyio.fail_after(_BOUNDS.setup_seconds):
-                    await container.hold(frame)
-                controls = await self._engine.call(partial(read_controls, pid, job.sandbox, body))
+                    landlock = await container.hold(frame)
+                read = partial(read_controls, pid, job.sandbox, body, landlock)
+                controls = await self._engine.call(read)
         except (EngineLost, EngineRefusal, Refused, TimeoutError, protocol.ProtocolError) as fault:
             raise Unavailable(f"no sandbox could be started in the engine: {fault}") from fault
         facts = self._facts

@@ -72,17 +72,20 @@ class Container:
                 counters = replace(counters, oom_kills=int(bool(killed)))
         return counters
 
-    async def hold(self, job_frame: bytes) -> None:
-        """Give it a job that is held just before its exec. Raises ``EngineRefusal``."""
-        parser, sent = protocol.FrameParser(), False
+    async def hold(self, job_frame: bytes) -> int:
+        """Give it a job that is held just before its exec; the Landlock ABI that it found.
+
+        Raises ``EngineRefusal``.
+        """
+        parser, landlock = protocol.FrameParser(), 0
         while data := await self.streams.receive():
             for kind, body in parser.feed(data):
                 if kind == protocol.EXIT:
                     raise EngineRefusal(f"{protocol.decode_exit(body)}")
                 if kind == protocol.STARTED:
-                    return
-                if not sent:
-                    sent = True
+                    return landlock
+                if kind == protocol.READY:
+                    landlock = protocol.decode_ready(body).landlock
                     await self.streams.send(job_frame)
         raise EngineRefusal(f"the cell ended: {self.streams.demultiplexer.complaint}")
 

@@ -43,7 +43,7 @@ def leaf_of(pid: int, proc: Path = Path("/proc")) -> Leaf:
 
 
 def read_controls(
-    pid: int, sandbox: Sandbox, body: Body, proc: Path = Path("/proc")
+    pid: int, sandbox: Sandbox, body: Body, landlock: int, proc: Path = Path("/proc")
 ) -> tuple[Control, ...]:
     """Blocking: the controls around the first child of the cell ``pid`` (host pids)."""
     try:
@@ -55,6 +55,7 @@ def read_controls(
     return (
         *_identity(status, sandbox),
         *_filters(status),
+        Control("landlock", landlock > 0, False, f"ABI {landlock}" if landlock else "not offered"),
         *_namespaces(proc, hook),
         *_mounts(mounts, sandbox),
         *_limits(leaf_of(hook, proc), body["HostConfig"]),

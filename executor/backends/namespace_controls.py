@@ -124,6 +124,7 @@ def _limits(proc: Path, hook: int, sandbox: Sandbox, leaf: Leaf | None) -> Itera
     ):
         seen = [f"{directories.get(controller, '')}/{name}" for name in names]
         yield _limit(f"limit of {controller}", seen, wanted, mandatory=mandatory)
+    yield _no_swap(directories.get("memory", ""), mandatory=mandatory)
     rlimits = (proc / f"{hook}/limits").read_text(encoding="ascii")
     for name, wanted in (
         ("Max file size", limits.file_size_bytes),
@@ -133,6 +134,20 @@ def _limits(proc: Path, hook: int, sandbox: Sandbox, leaf: Leaf | None) -> Itera
         hard = line.removeprefix(name).split()[1:2]
         kept = bool(hard) and hard[0].isdigit() and int(hard[0]) <= wanted
         yield Control(f"limit of {name[4:]}", kept, True, " ".join(line.split()))
+
+
+def _no_swap(directory: str, *, mandatory: bool) -> Control:
+    """Version 1 counts memory and swap together; a kernel that has no swap has neither file."""
+    swap, both = Path(directory, "memory.swap.max"), Path(directory, "memory.memsw.limit_in_bytes")
+    seen, kept = "the kernel accounts none", bool(directory)
+    if swap.exists():
+        value = swap.read_text(encoding="ascii").strip()
+        seen, kept = f"{swap} {value}", value == "0"
+    elif both.exists():
+        value = both.read_text(encoding="ascii").strip()
+        memory = Path(directory, "memory.limit_in_bytes").read_text(encoding="ascii").strip()
+        seen, kept = f"{both} {value}", value == memory
+    return Control("no swap", kept, mandatory, seen if directory else "no cgroup")
 
 
 def _limit(meaning: str, paths: list[str], wanted: int, *, mandatory: bool) -> Control:

@@ -68,8 +68,15 @@ def classified(
             stdout_bytes=len(report.stdout) if last is None else last.stdout_bytes,
             stderr_bytes=len(report.stderr) if last is None else last.stderr_bytes,
         ),
-        notes=notes,
+        notes=(*notes, *_weaker(report)),
     )
+
+
+def _weaker(report: Report) -> tuple[str, ...]:
+    """Walls that this kernel cannot give and a run does without, as told by the cell."""
+    if report.ready is None or report.ready.landlock:
+        return ()
+    return ("Landlock is not offered by this kernel: the mounts alone say what can be reached",)
 
 
 _INTERRUPTED = Outcome(Status.INTERRUPTED, Cause.STOPPED, reason="stopped before it ended")
