@@ -182,20 +182,17 @@ class Stage:
         }
         return json.dumps({**request, **more})
 
-    def start(self, request: str, **more: Any) -> subprocess.Popen[bytes]:
-        """An executor, as its user, that has read its request."""
+    def start(self, request: str, front: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """An executor, as its user, that has read its request. ``front``: what starts it."""
+        source = Path(self.python.path.split(":")[0])
         program = subprocess.Popen(
-            [
-                self.python.program,
-                str(Path(self.python.path.split(":")[0]) / "tests/security/hooked.py"),
-            ],
+            [*front, self.python.program, str(source / "tests/security/hooked.py")],
             env=self.environment(),
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **self.user.options(),
-            **more,
         )
         assert program.stdin is not None
         program.stdin.write(request.encode())

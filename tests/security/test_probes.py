@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from executor import Executor
 from tests.security.batches import TOGETHER, Batch, Controls, places, run_batch
 from tests.security.canary import Canary
 from tests.security.conftest import STAGES, watched
@@ -24,8 +25,9 @@ from tests.security.probes import (
     processes,
     system_calls,
 )
-from tests.security.report import Report
-from tests.security.stage import Python, Stage, User, make_stage
+from tests.security.report import ELSEWHERE, Report
+from tests.security.stage import ROOT, Python, Stage, User, make_stage
+from tests.support import TOOL_CALL, Workspace
 
 PROBES: tuple[Probe, ...] = (
     *network_probes.PROBES,
@@ -143,3 +145,18 @@ def test_every_probe_has_a_number_of_its_own() -> None:
 
 def test_a_control_is_left_out_only_for_a_reason() -> None:
     assert all(probe.no_control for probe in PROBES if probe.outside is Outside.NOWHERE)
+
+
+def test_what_is_made_elsewhere_is_there() -> None:
+    assert all((ROOT / file).is_file() for _, file in ELSEWHERE.values())
+
+
+@pytest.mark.anyio
+async def test_a_policy_with_hosts_is_refused_while_there_is_no_proxy(
+    workspace: Workspace, sandbox: str
+) -> None:
+    workspace.policy_for_all('[network]\nallow = ["example.com:443"]\n')
+    workspace.hooks({"tool_call": [{"command": "true"}]})
+    async with Executor.open(workspace.path, sandbox=sandbox) as executor:
+        (record,) = await executor.emit("tool_call", TOOL_CALL).wait()
+    assert record.outcome.status.value == "refused"
