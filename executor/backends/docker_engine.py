@@ -25,6 +25,7 @@ from executor import images
 from executor.backends import docker_body as bodies
 from executor.backends.docker_facts import Document, Facts, read_facts, socket_urls
 from executor.backends.docker_streams import AttachError, ContainerStreams, attach
+from executor.backends.docker_wire import Wire, client as wired_client
 from executor.errors import Unavailable
 
 T = TypeVar("T")
@@ -80,6 +81,7 @@ class Engine:
                     handover.work, limiter=self._limiter, abandon_on_cancel=True
                 )
         except TimeoutError as error:
+            handover.wire.cut()
             self._abandon(handover)
             raise EngineLost(f"the engine did not answer within {seconds:g} s") from error
         except BaseException:
@@ -190,12 +192,14 @@ class _Handover(Generic[T]):
         self._results: list[T] = []
         self._begun = self._abandoned = False
         self.over = threading.Event()
+        self.wire = Wire()
 
     def work(self) -> T:
         """The call, in its thread."""
         self._begin()
         try:
-            result = self._function()
+            with self.wire.carrying():
+                result = self._function()
             with self._lock:
                 self._results.append(result)
                 late = self._abandoned
@@ -274,12 +278,13 @@ def _knock(path: str) -> None:
 def _connect(url: str, connections: int, seconds: float) -> docker.APIClient:
     """A client with the engine's own API version. (Left to find it out by itself, the library
     leaves connections open where that fails.)"""
-    with contextlib.closing(docker.APIClient(url, version=_ANY_VERSION, timeout=10)) as first:
+    asking = wired_client(url, _ANY_VERSION, seconds=10, connections=1)
+    with contextlib.closing(asking) as first:
         answer: object = first.version(api_version=False)
     version = answer.get("ApiVersion") if isinstance(answer, dict) else None
     if not isinstance(version, str):
         raise docker.errors.DockerException("it answers, but not as a container engine does")
-    client = docker.APIClient(url, version=version, timeout=int(seconds), max_pool_size=connections)
+    client = wired_client(url, version, seconds=int(seconds), connections=connections)
     client.trust_env = False  # no proxies, no .netrc
     return client
 
