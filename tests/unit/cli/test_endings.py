@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from executor.cli.endings import UsageError, ending, exit_code
+from executor.cli.endings import Terminated, UsageError, ending, exit_code
 from executor.errors import (
     ExecutorError,
     Fault,
@@ -34,6 +34,7 @@ from executor.errors import (
         (Unavailable("no user namespaces"), 3),
         (Unavailable("no engine", engine=True), 4),
         (KeyboardInterrupt(), 130),
+        (Terminated(), 143),
         (BrokenPipeError(), 141),
     ],
 )
