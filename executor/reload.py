@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
@@ -184,7 +184,7 @@ class Reloader:
             try:
                 swap = await self._prepare(candidate)
             except ExecutorError as failure:
-                failures[TOGETHER] = _faults(failure)
+                failures[TOGETHER] = (Fault("", str(failure)),)
                 if isinstance(failure, Unavailable):
                     self._retry_at = time.monotonic() + _RETRY_SECONDS
             else:
@@ -199,7 +199,7 @@ class Reloader:
         self.state.generation += 1
         self.state.loaded_at, self.state.loaded_seconds = now(), time.time()
         count = len(configuration.hooks)
-        self._report("reloaded", generation=self.state.generation, hooks=count)
+        self._report("reloaded", good=True, generation=self.state.generation, hooks=count)
 
     def _tell(self, failures: dict[str, tuple[Fault, ...]], *, applied: bool) -> None:
         state = self.state
@@ -287,18 +287,6 @@ def _fixed(settings: Settings, running: Settings) -> tuple[Settings, tuple[str, 
         if getattr(getattr(settings, section), key) != getattr(getattr(fixed, section), key)
     ]
     return fixed, tuple(names)
-
-
-def _faults(failure: ExecutorError) -> tuple[Fault, ...]:
-    if isinstance(failure, InvalidConfig):
-        return tuple(
-            replace(
-                fault,
-                message=f"{failure.where}: {fault.message}" if failure.where else fault.message,
-            )
-            for fault in failure.faults
-        )
-    return (Fault("", str(failure)),)
 
 
 async def _asked_when_cancelled(stop: anyio.Event) -> None:
