@@ -12,12 +12,14 @@ import hashlib
 import json
 import os
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 
+from executor.backends.docker_body import LABEL_INSTANCE
+from executor.backends.docker_engine import Engine
 from executor.disk.instance import _realm
 
 PATIENCE_SECONDS = 1.0
@@ -171,14 +173,16 @@ def _contents(path: Path, status: os.stat_result) -> tuple[str, str]:
     return "special", f"{status.st_mode:o} {status.st_rdev:x}"
 
 
-def _containers(realm: str) -> list[str]:
-    answer = subprocess.run(
-        ["docker", "ps", "-a", "--format", '{{.Names}} {{.Label "hook-executor.instance"}}'],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return [line for line in answer.stdout.splitlines() if f" {realm}-" in line]
+@cache
+def _engine() -> Engine:
+    return Engine()
+
+
+def _containers(realm: str) -> Iterator[str]:
+    for document in _engine().labelled(LABEL_INSTANCE):
+        instance = str(document["Labels"][LABEL_INSTANCE])
+        if instance.startswith(f"{realm}-"):
+            yield f"{document['Names'][0].lstrip('/')} {instance}"
 
 
 def _cgroups(realm: str) -> Iterator[str]:
