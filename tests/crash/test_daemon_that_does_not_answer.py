@@ -83,10 +83,10 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     no_json,
     another_shape,
     refusing,
-    knows_its_version_only,
     late_with_its_version,
-    dripping,
 )
+PATIENT: tuple[Behaviour, ...] = (knows_its_version_only, dripping)
+"""These use up the whole time limit of a call, half a minute."""
 
 
 class FakeDaemon:
@@ -124,7 +124,10 @@ class FakeDaemon:
                     return
 
 
-@pytest.fixture(params=BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
+@pytest.fixture(
+    params=[*BEHAVIOURS, *(pytest.param(one, marks=pytest.mark.slow) for one in PATIENT)],
+    ids=lambda behaviour: behaviour.__name__,
+)
 def daemon(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from executor.cell.cgroup import locate
 from tests.crash.programs import after, emit, ended
@@ -45,6 +46,11 @@ HARMLESS = {
 }
 
 
+def slowly(*values: int) -> list[ParameterSet]:
+    """More of the same, for the slow tests."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 @pytest.fixture
 def writing_hook(workspace: Workspace, mark: str) -> Path:
     """A hook that proves, in a file, that it ran; its own script comes out of the store."""
@@ -65,7 +71,7 @@ def test_odd_surroundings_change_nothing(
     assert traces.left() == []
 
 
-@pytest.mark.parametrize("descriptors", [8, 10, 12, 14, 16, 20, 24, 32])
+@pytest.mark.parametrize("descriptors", [10, 16, *slowly(8, 12, 14, 20, 24, 32)])
 def test_without_descriptors_it_says_so_and_leaves_nothing(
     workspace: Workspace, sandbox: str, traces: Traces, writing_hook: Path, descriptors: int
 ) -> None:
@@ -100,7 +106,7 @@ def few_processes() -> Iterator[Path]:
     place.rmdir()
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 4, 5, 6, 8, 10])
+@pytest.mark.parametrize("processes", [2, 6, *slowly(1, 3, 4, 5, 8, 10)])
 def test_without_processes_it_says_so_and_leaves_nothing(
     workspace: Workspace,
     sandbox: str,
