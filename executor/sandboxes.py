@@ -96,20 +96,16 @@ class Sandboxes:
         if wanted != AUTO:
             self._settle(policy, wanted, await self._place(wanted, policy, instance))
             return
-        reasons = []
+        reasons: dict[str, Unavailable] = {}
         for candidate in (DOCKER, NAMESPACE):
             try:
                 place = await self._place(candidate, policy, instance)
             except Unavailable as missing:
-                reasons.append(missing)
+                reasons[candidate] = missing
                 continue
             self._settle(policy, candidate, place)
             return
-        raise Unavailable(
-            "no sandbox works here: " + "; ".join(f"{reason}" for reason in reasons),
-            remedy="hook-executor doctor",
-            engine=all(reason.engine for reason in reasons),
-        )
+        raise _nowhere(reasons)
 
     async def _place(self, backend: str, policy: Policy, instance: Instance) -> Place:
         """The root of one policy on one backend; opens the backend at its first use."""
@@ -140,9 +136,18 @@ class Sandboxes:
             return Place()
         from executor import images
 
-        image = await anyio.to_thread.run_sync(images.find, name)
-        if image is None:
-            raise Unavailable(
-                f'the image "{name}" is not built', remedy=f"hook-executor images build {name}"
-            )
+        image = await anyio.to_thread.run_sync(images.required, name)
         return Place(root=str(image.root), digest=image.digest)
+
+
+def _nowhere(reasons: Mapping[str, Unavailable]) -> Unavailable:
+    """Why no backend will do; where all say the same (one lock directory, one image), just that."""
+    texts = {str(reason) for reason in reasons.values()}
+    if len(texts) == 1:
+        return next(iter(reasons.values()))
+    told = "; ".join(f"{backend}: {reason}" for backend, reason in reasons.items())
+    return Unavailable(
+        f"no sandbox works here: {told}",
+        remedy="hook-executor doctor",
+        engine=all(reason.engine for reason in reasons.values()),
+    )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,10 +49,12 @@ from executor.backends.docker_remover import Remover
 from executor.cell import launch, protocol, seccomp
 from executor.cell.classify import classified
 from executor.cell.session import Bounds, End, Stop, converse
+from executor.disk.store import Store
 from executor.errors import Refused, Unavailable
 from executor.outcome import Cause, Outcome, Status, error, refused
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from executor.disk.instance import Instance
@@ -82,8 +85,9 @@ class _Run:
 class DockerBackend:
     """A container engine behind a Unix socket: Docker's, Podman's, root's or one's own.
 
-    ``cell_path`` is the cell's binary on this host, ``base_url`` a ``unix://`` URL. Nothing is
-    opened before ``probe`` or the first run; usable with or without ``async with``.
+    ``cell_path`` is the cell's binary on this host (the program's own if left out), ``base_url`` a
+    ``unix://`` URL. Nothing is opened before ``probe`` or the first run; usable with or without
+    ``async with``.
     """
 
     name = "docker"
@@ -121,16 +125,15 @@ class DockerBackend:
         if facts.missing:
             message = f"the container engine cannot give {', '.join(facts.missing)}"
             raise Unavailable(message, remedy="see the warnings of: docker info")
+        if self._cell_path is None:
+            self._cell_path = await anyio.to_thread.run_sync(_shared_cell, self._instance.directory)
         self._facts = facts
         return facts
 
     async def image(self, name: str) -> EngineImage:
         """A built image by its name, or any by id or digest. Never pulls, never takes a tag."""
         if not bodies.immutable(name):
-            built = await anyio.to_thread.run_sync(images.find, name)
-            if built is None:
-                remedy = f"hook-executor images build {name}"
-                raise Unavailable(f'the image "{name}" is not built', remedy=remedy)
+            built = await anyio.to_thread.run_sync(images.required, name)
             work = partial(self._engine.import_image, built)
             return EngineImage(await self._engine.call(work, seconds=IMPORT_SECONDS), built.digest)
         try:
@@ -192,7 +195,7 @@ class DockerBackend:
         await self._check_image(sandbox.image)
         lifetime = _BOUNDS.setup_seconds + job.timeout_seconds + job.grace_seconds
         placing = bodies.Placing(
-            cell_path=self._cell_path or str(launch.cell_path()),
+            cell_path=self._cell_path or "",
             user=container_user(sandbox, facts, os.geteuid()),
             seccomp=seccomp.outer_profile(),
             processors=facts.processors,
@@ -268,3 +271,15 @@ class DockerBackend:
         await anyio.to_thread.run_sync(self._engine.settle, CALL_SECONDS)
         await anyio.to_thread.run_sync(self._remover.close, CLOSE_SECONDS)
         await anyio.to_thread.run_sync(self._engine.close)
+
+
+def _shared_cell(locks: Path) -> str:
+    """The program's own cell; a copy where it was installed for its owner alone (umask 077).
+
+    In a container it is executed by the hook's id. Raises Unavailable where there is none.
+    """
+    path = launch.cell_path()
+    if path.stat().st_mode & stat.S_IXOTH:
+        return str(path)
+    with path.open("rb") as file:
+        return Store(locks / "cell").put(file.fileno()).path

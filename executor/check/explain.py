@@ -66,11 +66,16 @@ def sample_event(name: str) -> Event:
 
 
 def why_bound(settings: Settings, subscription: Subscription) -> str:
-    """Which line of config.toml chose the policy."""
-    number = binding_number(settings, subscription.event, subscription.hook.action.command)
+    """Which line of config.toml chose the policy, and what became of one that the hook asks for."""
+    action = subscription.hook.action
+    number = binding_number(settings, subscription.event, action.command)
     text = "no [[bind]] matches" if number is None else f"config.toml /bind/{number}"
-    asked = subscription.hook.action.policy
-    return text if asked is None else f'{text}; made stricter by "{asked}", which the hook asks for'
+    asked = action.policy
+    if asked is None or asked == settings.policy_for(subscription.event, action.command):
+        return text
+    if subscription.refusal is not None:
+        return f'{text}; the hook asks for "{asked}", and is refused'
+    return f'{text}; made stricter by "{asked}", which the hook asks for'
 
 
 def binding_number(settings: Settings, event: str, command: str) -> int | None:

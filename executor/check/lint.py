@@ -181,7 +181,8 @@ def _remarks(hook: Explanation) -> Iterator[Finding]:
     if hook.stripped:
         message = f"only the executor sets {', '.join(hook.stripped)}: not handed on"
         yield Finding(Weight.WARNING, f"{pointer}/env", message)
-    if hook.timeout_ms < action.timeout_ms:
+    # A default that the policy's limit clamps is no mistake of anybody's.
+    if "timeout_ms" in action.model_fields_set and hook.timeout_ms < action.timeout_ms:
         message = f"{action.timeout_ms} ms is more than is allowed: {hook.timeout_ms} ms"
         yield Finding(Weight.WARNING, f"{pointer}/timeout_ms", message)
     if hook.timeout_ms > _LONG_MS:

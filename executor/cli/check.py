@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +17,7 @@ from executor.plan import Place
 from executor.policy import Policy
 
 if TYPE_CHECKING:
+    from executor.check.opening import Opening
     from executor.resolve import Workspace
 
 T = TypeVar("T")
@@ -24,20 +25,44 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Report:
-    """Everything that ``check`` found. ``broken`` are files that cannot be used, ``missing`` the
-    reason for each policy without a sandbox."""
+    """Everything that ``check`` found. ``broken`` are files that cannot be used; ``opening`` says
+    whether an executor would open, and with which plugins."""
 
     workspace: str
     broken: list[InvalidConfig] = field(default_factory=list)
-    missing: dict[str, Unavailable] = field(default_factory=dict)
+    opening: Opening | None = None
     warnings: list[str] = field(default_factory=list)
     hooks: list[Explanation] = field(default_factory=list)
     disabled: list[str] = field(default_factory=list)
     steps: tuple[Step, ...] = ()
 
     @property
+    def missing(self) -> Mapping[str, Unavailable]:
+        """The reason for each policy without a sandbox."""
+        return {} if self.opening is None else self.opening.missing
+
+    @property
+    def refusals(self) -> Sequence[ExecutorError]:
+        """Why no executor would open, where neither a file nor a sandbox is the reason."""
+        return () if self.opening is None else self.opening.refusals
+
+    @property
+    def plugins(self) -> list[dict[str, object]]:
+        """As ``plugins check`` tells them."""
+        from executor.cli.plugin_report import plugin_report
+
+        if self.opening is None:
+            return []
+        subscriptions = self.opening.subscriptions
+        return [plugin_report(plugin, subscriptions) for plugin in self.opening.plugins]
+
+    @property
     def fails(self) -> bool:
-        return bool(self.broken or self.missing or any(hook.fails for hook in self.hooks))
+        return (
+            bool(self.broken or self.missing or self.refusals)
+            or any(hook.fails for hook in self.hooks)
+            or any(plugin["fails"] for plugin in self.plugins)
+        )
 
 
 def check(*, json: Json = False, where: Where = HERE) -> int:
@@ -61,24 +86,25 @@ async def examine(where: Where) -> Report:
     """The report on one workspace. Raises InvalidConfig where there is no workspace at all."""
     import anyio.to_thread
 
-    from executor.registry import wanted_policies
+    from executor.check.opening import try_to_open
     from executor.resolve import open_workspace
 
     workspace = await anyio.to_thread.run_sync(open_workspace, where.workspace)
     try:
         report = Report(workspace.path)
         configuration = _load(workspace, report)
-        if configuration is None:
-            return report
-        places, backends = await _places(where.sandbox, wanted_policies(configuration), report)
-        _explain(workspace, configuration, places, backends, report)
+        report.opening = opening = await try_to_open(
+            workspace, configuration, where.sandbox, known=report.broken
+        )
+        report.broken += opening.broken
+        _explain(workspace, opening, report)
         return report
     finally:
         workspace.close()
 
 
-def _load(workspace: Workspace, report: Report) -> Configuration | None:
-    """What can be read; None where hooks cannot be explained at all."""
+def _load(workspace: Workspace, report: Report) -> Configuration:
+    """What can be read, every fault of every file told; what cannot counts as not written."""
     from executor.configuration import (
         load_hooks,
         load_policies,
@@ -86,7 +112,7 @@ def _load(workspace: Workspace, report: Report) -> Configuration | None:
         shipped_policies,
     )
     from executor.gate.lint import gate_warnings
-    from executor.policy import resolve_policies
+    from executor.policy import resolve_policies, without_effect
     from executor.settings import Settings
 
     settings = _attempt(report, lambda: load_settings(workspace))
@@ -99,10 +125,10 @@ def _load(workspace: Workspace, report: Report) -> Configuration | None:
             if fault.message not in policies:
                 text = f'config.toml: {fault.pointer}: there is no policy "{fault.message}"'
                 report.warnings.append(text)
-    if hooks is None:
-        return None
     known = policies or resolve_policies(shipped_policies(), {})
-    configuration = Configuration(settings or Settings(), known, hooks)
+    for name, policy in sorted(known.items()):
+        report.warnings += [f'policy "{name}": {text}' for text in without_effect(policy)]
+    configuration = Configuration(settings or Settings(), known, hooks or ())
     report.warnings += gate_warnings(configuration)
     return configuration
 
@@ -115,49 +141,27 @@ def _attempt(report: Report, load: Callable[[], T]) -> T | None:
         return None
 
 
-async def _places(
-    override: str | None, policies: tuple[Policy, ...], report: Report
-) -> tuple[dict[tuple[str, str], Place], dict[str, str]]:
-    """The root and the backend of each policy, one by one: one may lack what others have."""
-    from executor.sandboxes import Sandboxes
-
-    places: dict[tuple[str, str], Place] = {}
-    backends: dict[str, str] = {}
-    for policy in policies:
-        try:
-            async with Sandboxes.open(override, None, [policy]) as sandboxes:
-                places |= sandboxes.places
-                backends[policy.name] = sandboxes.backend_of(policy)
-        except Unavailable as missing:
-            report.missing[policy.name] = missing
-    return places, backends
-
-
-def _explain(
-    workspace: Workspace,
-    configuration: Configuration,
-    places: dict[tuple[str, str], Place],
-    backends: dict[str, str],
-    report: Report,
-) -> None:
+def _explain(workspace: Workspace, opening: Opening, report: Report) -> None:
     from executor.check.explain import explain
     from executor.check.look import HostLook
     from executor.check.remedy import steps
     from executor.configuration import shipped_policies
-    from executor.in_force import grounds_for
+    from executor.hook_ids import HookIds
+    from executor.in_force import grounds_for, state_directory
     from executor.registry import identified, subscribe
 
+    configuration, places = opening.configuration, opening.places
     try:
         grounds = grounds_for(workspace, configuration, places)
-    except InvalidConfig as broken:
-        report.broken.append(broken)
-        return
-    for name, hook in identified(configuration.hooks):
+    except ExecutorError:
+        return  # it is among the reasons for which no executor opens
+    state = state_directory(workspace, configuration.settings.state.dir)
+    for name, hook in identified(HookIds(state).settle(configuration.hooks, keep=False)):
         if not hook.enabled:
             report.disabled.append(f"{name} {hook.event} {hook.action.command}")
             continue
         subscription = subscribe(
-            name, hook, configuration, lambda policy: backends.get(policy.name, "")
+            name, hook, configuration, lambda policy: opening.backends.get(policy.name, "")
         )
         place = places.get((subscription.policy.name, subscription.backend))
         look = HostLook(grounds.identity, _root(subscription.policy, subscription.backend, place))

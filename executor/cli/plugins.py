@@ -10,6 +10,7 @@ from cyclopts import App
 from executor.cli.endings import FAILED, OK
 from executor.cli.options import HERE, Json, Where
 from executor.cli.output import print_json, print_table, say
+from executor.cli.plugin_report import listed, plugin_lines, plugin_report
 
 if TYPE_CHECKING:
     from executor.subscription import PluginSubscription
@@ -30,7 +31,7 @@ def list_plugins(*, json: Json = False, where: Where = HERE) -> int:
     finally:
         workspace.close()
     if json:
-        print_json({"plugins": [_listed(plugin) for plugin in found]})
+        print_json({"plugins": [listed(plugin) for plugin in found]})
         return OK
     print_table(
         ("plugin", "version", "events", "description"),
@@ -50,12 +51,14 @@ def check(*, json: Json = False, where: Where = HERE) -> int:
     from executor.cli.signals import run_until_signalled
 
     plugins, subscriptions, missing = run_until_signalled(_examine, where)
-    reports = [_report(plugin, subscriptions) for plugin in plugins]
+    reports = [plugin_report(plugin, subscriptions) for plugin in plugins]
     fails = any(report["fails"] for report in reports)
     if json:
         print_json({"ok": not fails, "plugins": reports, "uncontained": list(missing)})
     else:
-        _print(reports, missing)
+        for line in plugin_lines(reports, missing):
+            say(line)
+        say(f"{len(reports)} plugins, {sum(bool(one['fails']) for one in reports)} would fail")
     return FAILED if fails else OK
 
 
@@ -82,85 +85,3 @@ async def _examine(
             return opened.plugins, opened.subscriptions, missing
     finally:
         workspace.close()
-
-
-def _listed(plugin: Plugin) -> dict[str, object]:
-    manifest = plugin.manifest
-    if manifest is None:
-        return {"name": plugin.name, "fault": plugin.fault}
-    return {
-        "name": plugin.name,
-        "version": manifest.version,
-        "description": manifest.description,
-        "events": list(manifest.events),
-        "priority": manifest.priority,
-        "fault": plugin.fault,
-    }
-
-
-def _report(plugin: Plugin, subscriptions: Sequence[PluginSubscription]) -> dict[str, object]:
-    """Everything about one plugin, event by event, since each may have another policy."""
-    own = [one for one in subscriptions if one.id == plugin.id]
-    manifest, compiled = plugin.manifest, plugin.compiled
-    return {
-        **_listed(plugin),
-        "fails": not plugin.serves or any(one.refusal is not None for one in own),
-        "sha256": None if compiled is None else compiled.sha256,
-        "interface": None if compiled is None else compiled.interface,
-        "notes": list(() if manifest is None else manifest.notes),
-        "runs": [_run(one) for one in own],
-    }
-
-
-def _run(one: PluginSubscription) -> dict[str, object]:
-    sandbox = one.sandbox
-    run: dict[str, object] = {
-        "event": one.event,
-        "policy": one.policy.name,
-        "refusal": one.refusal,
-        "notes": list(one.notes),
-    }
-    if sandbox is not None:
-        run |= {
-            "memory_bytes": sandbox.memory_bytes,
-            "timeout_ms": round(sandbox.timeout_seconds * 1000),
-            "environment": sandbox.environment,
-            "directories": [
-                {"path": place.path, "writable": place.writable} for place in sandbox.directories
-            ],
-        }
-    return run
-
-
-def _print(reports: Sequence[dict[str, object]], missing: Sequence[str]) -> None:
-    from executor.sizes import format_size
-
-    for report in reports:
-        say(f"plugin:{report['name']}  {'FAILS' if report['fails'] else 'serves'}")
-        if report["fault"]:
-            say(f"  FAILS    {report['fault']}")
-        for note in _texts(report["notes"]):
-            say(f"  note     {note}")
-        runs = report["runs"]
-        for run in runs if isinstance(runs, list) else ():
-            if run["refusal"] and run["refusal"] != report["fault"]:
-                say(f"  {run['event']:<15} policy {run['policy']}: FAILS: {run['refusal']}")
-            elif "memory_bytes" in run:
-                sees = [
-                    f"{place['path']} ({'writable' if place['writable'] else 'read-only'})"
-                    for place in run["directories"]
-                ]
-                say(
-                    f"  {run['event']:<15} policy {run['policy']}: "
-                    f"{format_size(run['memory_bytes'])}, {run['timeout_ms']} ms, "
-                    f"files: {', '.join(sees) or 'none'}"
-                )
-            for note in _texts(run["notes"]):
-                say(f"  {run['event']:<15} note: {note}")
-    for one in missing:
-        say(f"note: {one}")
-    say(f"{len(reports)} plugins, {sum(bool(one['fails']) for one in reports)} would fail")
-
-
-def _texts(value: object) -> Sequence[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []

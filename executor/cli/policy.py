@@ -66,18 +66,28 @@ def show(name: Name, /, *, json: Json = False, where: Where = HERE) -> int:
 @app.command
 def explain(name: Name, /, *, json: Json = False, where: Where = HERE) -> int:
     """What one policy means, which hooks it is bound to, and by which rule two policies meet."""
-    from executor.policy import describe, unbuilt
+    from executor.policy import describe, unbuilt, without_effect
 
     policy = _policy(name, where)
-    lines, refusals = describe(policy), unbuilt(policy)
+    lines, refusals, warnings = describe(policy), unbuilt(policy), without_effect(policy)
     bound = _bound(name, where)
     if json:
-        print_json({"name": name, "means": lines, "refused": list(refusals), "hooks": bound})
+        print_json(
+            {
+                "name": name,
+                "means": lines,
+                "refused": list(refusals),
+                "warnings": list(warnings),
+                "hooks": bound,
+            }
+        )
         return 0
     for line in lines:
         say(line)
     for reason in refusals:
         say(f"refused: {reason}")
+    for warning in warnings:
+        say(f"warning: {warning}")
     say(f"hooks: {'; '.join(bound) if bound else 'none'}")
     say("where a hook asks for a second policy, the stricter value of each field applies:")
     print_table(("key", "rule"), _rules())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from executor.check.explanation import Explanation, Finding, Weight
 from executor.check.remedy import Act, Step
 from executor.cli.output import say
+from executor.cli.plugin_report import plugin_lines
 
 if TYPE_CHECKING:
     from executor.cli.check import Report
@@ -46,7 +47,12 @@ def as_json(report: Report) -> dict[str, object]:
             {"policy": policy, "message": str(missing), "remedy": missing.remedy}
             for policy, missing in report.missing.items()
         ],
+        "refusals": [
+            {"message": str(refusal), "remedy": getattr(refusal, "remedy", "")}
+            for refusal in report.refusals
+        ],
         "hooks": [_hook_json(hook) for hook in report.hooks],
+        "plugins": report.plugins,
         "disabled": report.disabled,
         "warnings": report.warnings,
         "remedies": [
@@ -86,31 +92,57 @@ def _hook_json(hook: Explanation) -> dict[str, object]:
 
 def _lines(report: Report) -> Iterator[str]:
     yield f"workspace {report.workspace}"
-    for broken in report.broken:
-        for fault in broken.faults:
-            yield f"  FAILS   {broken.where}: {fault}"
-    for policy, missing in report.missing.items():
-        yield f'  FAILS   policy "{policy}" has no sandbox here: {missing}'
-    for warning in report.warnings:
-        yield f"  warning {warning}"
+    yield from _whole_lines(report)
     for hook in report.hooks:
         yield ""
         yield from _hook_lines(hook)
     for text in report.disabled:
         yield ""
         yield f"{text}  (disabled: kept, not run)"
+    plugins = report.plugins
+    if plugins and report.opening is not None:
+        yield ""
+        yield from plugin_lines(plugins, report.opening.uncontained)
     if report.steps:
         yield ""
         yield "What mends it:"
         for step in report.steps:
             yield from _step_lines(step)
     yield ""
-    failing = sum(hook.fails for hook in report.hooks)
-    total = len(report.hooks)
+    yield _summary(report, [bool(plugin["fails"]) for plugin in plugins])
+
+
+def _whole_lines(report: Report) -> Iterator[str]:
+    """What is not about one hook or plugin."""
+    for broken in report.broken:
+        for fault in broken.faults:
+            yield f"  FAILS   {broken.where}: {fault}"
+    for reason, policies in _by_reason(report).items():
+        yield f"  FAILS   no sandbox here for {', '.join(policies)}: {reason}"
+    for refusal in report.refusals:
+        yield f"  FAILS   no executor opens here: {refusal}"
+    for warning in report.warnings:
+        yield f"  warning {warning}"
+
+
+def _summary(report: Report, plugins: list[bool]) -> str:
+    hooks = [hook.fails for hook in report.hooks]
+    kinds = [(name, which) for name, which in (("hooks", hooks), ("plugins", plugins)) if which]
+    failing = [f"{sum(which)} of {len(which)} {name}" for name, which in kinds if any(which)]
+    if failing:
+        return f"{' and '.join(failing)} would fail"
     if report.fails:
-        yield f"{failing} of {total} hooks would fail" if failing else "something would fail"
-    else:
-        yield f"{total} hooks, none would fail" if total else "no hooks, nothing would fail"
+        return "something would fail"
+    total = " and ".join(f"{len(which)} {name}" for name, which in kinds)
+    return f"{total}, none would fail" if total else "no hooks, nothing would fail"
+
+
+def _by_reason(report: Report) -> dict[str, list[str]]:
+    """Policies that lack a sandbox for one reason are told together."""
+    found: dict[str, list[str]] = {}
+    for policy, missing in report.missing.items():
+        found.setdefault(str(missing), []).append(f'policy "{policy}"')
+    return found
 
 
 def _hook_lines(hook: Explanation) -> Iterator[str]:

@@ -14,11 +14,11 @@ import fcntl
 import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.disk.private import require_own
 from executor.errors import Unavailable
 
 _ATTEMPTS = 16
@@ -107,11 +107,7 @@ def _realm(place: Path) -> str:
             f"the directory {place} for lock files cannot be had: {failure.strerror}",
             remedy="set XDG_STATE_HOME to a directory that you may write",
         ) from failure
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise Unavailable(
-            f"{place} is not a directory of your own that only you may write",
-            remedy=f"look at it, then remove it: rm -r {place}",
-        )
+    require_own(place, status, setting="set XDG_STATE_HOME to a directory of your own")
     machine = _machine()
     identity = f"{machine}:{status.st_dev}:{status.st_ino}"
     return hashlib.sha256(identity.encode()).hexdigest()[:8]

@@ -18,7 +18,7 @@ the digest.
 from __future__ import annotations
 
 from executor.images.build import build
-from executor.images.cache import Image, find
+from executor.images.cache import Image, find, required
 from executor.images.definition import Definition, list_definitions
 from executor.images.engine import engine_id
 from executor.images.packages import outdated
@@ -31,4 +31,5 @@ __all__ = [
     "find",
     "list_definitions",
     "outdated",
+    "required",
 ]

@@ -28,8 +28,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from executor.document import hint
 from executor.errors import Unavailable
 from executor.images import archive as root_archive
+from executor.images.definition import list_definitions
 
 _KEPT = 2
 """Digests kept of each image: runs in flight may still have the previous one bound."""
@@ -62,6 +64,22 @@ def find(name: str) -> Image | None:
         return _read(directory)
     except (OSError, ValueError, KeyError, Unavailable):
         return None
+
+
+def required(name: str) -> Image:
+    """As ``find``. Raises Unavailable with what is to be done: build it, or name another."""
+    image = find(name)
+    if image is not None:
+        return image
+    known = [definition.name for definition in list_definitions()]
+    if name in known:
+        raise Unavailable(
+            f'the image "{name}" is not built', remedy=f"hook-executor images build {name}"
+        )
+    raise Unavailable(
+        f'no image "{name}" is defined{hint(name, known)}',
+        remedy=f"name one of {', '.join(known)} under [sandbox] in the policy",
+    )
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:

@@ -30,10 +30,13 @@ __all__ = [
     "resolve_policies",
     "stricter",
     "unbuilt",
+    "without_effect",
     "write_faults",
 ]
 
 MAX_FILE_BYTES = 64 * 1024
+WITHOUT_EFFECT = (("sandbox", "warm"),)
+"""Section and key; delete one here when its feature is built."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -128,6 +131,16 @@ def unbuilt(policy: Policy) -> tuple[str, ...]:
             "either no network or all of it"
         )
     return tuple(reasons)
+
+
+def without_effect(policy: Policy) -> tuple[str, ...]:
+    """Warnings: keys that are set, legal, and without effect in this version."""
+    default = Policy(name=policy.name)
+    return tuple(
+        f"{section}.{key} is set, and has no effect in this version"
+        for section, key in WITHOUT_EFFECT
+        if getattr(getattr(policy, section), key) != getattr(getattr(default, section), key)
+    )
 
 
 def _name_faults(name: str, where: str) -> list[Fault]:

@@ -27,8 +27,6 @@ def _walls(policy: Policy) -> list[str]:
     if sandbox.backend != "docker":
         root = "the host's /usr" if sandbox.root == "host" else f"the image {sandbox.root}"
         lines.append(f"namespace root: {root}")
-    if sandbox.warm:
-        lines.append(f"cells prepared ahead: {sandbox.warm}")
     return lines
 
 

@@ -27,6 +27,7 @@ import anyio.to_thread
 
 from executor.cell import seccomp
 from executor.disk import scratch
+from executor.disk.private import require_own
 from executor.errors import Unavailable
 from executor.plan import Identity
 
@@ -75,12 +76,11 @@ class Cache:
                 f"the cache {directory} cannot be used: {failure.strerror}",
                 remedy="set [state] dir in config.toml to a directory you may write",
             ) from failure
-        ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if not stat.S_ISDIR(status.st_mode) or not ours:
-            raise Unavailable(
-                f"{directory} is not a directory of your own that only you may write",
-                remedy=f"look at it, then remove it: rm -r {directory}",
-            )
+        require_own(
+            directory,
+            status,
+            setting="set XDG_STATE_HOME, or [state] dir in config.toml, to a directory of your own",
+        )
         scratch.sweep(directory)
 
     def find(self, sha256: str) -> Compiled | None:

@@ -19,6 +19,7 @@ import pytest
 
 from executor.backends.docker import DockerBackend
 from executor.backends.docker_body import LABEL_DEADLINE, LABEL_INSTANCE, LABEL_RUN
+from executor.cell import launch
 from executor.disk.instance import Instance
 from executor.errors import Unavailable
 from executor.outcome import Cause, Outcome, Stage, Status
@@ -45,6 +46,21 @@ def kind(outcome: Outcome) -> tuple[Status, Cause]:
 
 
 # ------------------------------------------------------------------------------------- what it does
+
+
+async def test_a_cell_that_was_installed_for_its_owner_alone_still_starts(
+    instance: Instance, job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installing below umask 077 may leave it so; in the container the hook's id executes it."""
+    private = tmp_path / "private"
+    private.write_bytes(launch.cell_path().read_bytes())
+    private.chmod(0o700)
+    async with DockerBackend(instance, str(private)) as given:
+        assert kind(await given.run(job("true"))) == (Status.ERROR, Cause.SETUP)
+    monkeypatch.setattr(launch, "cell_path", lambda: private)
+    async with DockerBackend(instance) as own:
+        outcome = await own.run(job("true"))
+    assert kind(outcome) == (Status.OK, Cause.EXIT), outcome.reason
 
 
 async def test_a_hook_gets_its_arguments_environment_and_directory(
@@ -287,7 +303,7 @@ async def test_a_source_that_was_replaced_is_an_error_and_nothing_runs(
 async def test_only_the_engines_own_images_can_be_named(backend: DockerBackend, image: str) -> None:
     assert (await backend.image(image)).id == image
     assert (await backend.image("python")).id == image
-    with pytest.raises(Unavailable, match="not built"):
+    with pytest.raises(Unavailable, match="is defined"):
         await backend.image("no-such")
     with pytest.raises(Unavailable, match="cannot be used"):
         await backend.image(f"sha256:{'0' * 64}")

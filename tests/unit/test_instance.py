@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_a_planted_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    for name in ("link", "open"):
-        with pytest.raises(Unavailable, match="of your own"):
+    for name, told in (("link", "no directory"), ("open", "others may write")):
+        with pytest.raises(Unavailable, match=told):
             Instance.open(tmp_path / name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory of somebody else's")
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    """Under ``su`` with a kept environment it is the other user's, and very likely in use."""
+    place = tmp_path / "locks"
+    place.mkdir(mode=0o700)
+    os.chown(place, 65534, 65534)
+    with pytest.raises(Unavailable, match="belongs to uid 65534") as refusal:
+        Instance.open(place)
+    assert "set XDG_STATE_HOME" in refusal.value.remedy
+    assert "rm " not in refusal.value.remedy

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from executor import Executor
 from executor.cli.endings import FAILED, OK
-from executor.errors import Unavailable
+from executor.errors import ExecutorError, Unavailable
 from executor.sandboxes import Sandboxes
 from executor.testing import FakeBackend
 from tests.support import Workspace
@@ -307,3 +309,147 @@ def test_check_writes_nothing_into_the_workspace(call: Call, workspace: Workspac
     before = sorted(workspace.path.rglob("*"))
     call("check")
     assert sorted(workspace.path.rglob("*")) == before
+
+
+def opens(workspace: Workspace) -> bool:
+    async def attempt() -> None:
+        async with Executor.open(workspace.path, watch=False):
+            pass
+
+    try:
+        anyio.run(attempt)
+    except ExecutorError:
+        return False
+    return True
+
+
+SETTINGS = {
+    "workers without a url": ('[bus]\nexecute = "workers"\n', "needs a url"),
+    "a password without a user": (
+        '[bus]\nurl = "nats://127.0.0.1:1"\npassword_file = "/dev/null"\n',
+        "password_file needs user",
+    ),
+    "credentials that are not there": (
+        '[bus]\nurl = "nats://127.0.0.1:1"\ncredentials = "/nonexistent/c"\n',
+        "/nonexistent/c",
+    ),
+    "a certificate that is none": (
+        '[bus]\nurl = "tls://127.0.0.1:1"\ntls = "/dev/null"\n',
+        "[bus]: ",
+    ),
+    "state in the workspace": ('[state]\ndir = "{workspace}/state"\n', "inside the workspace"),
+    "state that cannot be made": ('[state]\ndir = "/dev/null/state"\n', "cannot be used"),
+    "a rule that cannot be read": (
+        '[permission]\nrules = [{{effect = "deny", tool = "bash", command = ""}}]\n',
+        "/permission/rules/0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_what_keeps_an_executor_from_opening_fails(
+    call: Call, workspace: Workspace, case: str
+) -> None:
+    text, told = SETTINGS[case]
+    workspace.settings(text.format(workspace=workspace.path))
+    workspace.hooks({"tool_call": [{"command": "true"}]})
+    assert not opens(workspace)
+    answer = call("check")
+    assert answer.code == FAILED
+    assert told in answer.out
+    assert answer.out.count(told) == 1
+    assert not call("check", "--json").json["ok"]
+
+
+def test_a_lock_directory_that_cannot_be_had_fails_without_any_hook(
+    call: Call, workspace: Workspace, private_state: Path
+) -> None:
+    (private_state / "hook-executor").mkdir(mode=0o700)
+    (private_state / "hook-executor" / "instances").write_text("")
+    assert not opens(workspace)
+    answer = call("check", "--json")
+    assert answer.code == FAILED
+    assert "lock files" in answer.json["refusals"][0]["message"]
+    workspace.hooks({"tool_call": [{"command": "true"}], "error": [{"command": "true"}]})
+    assert call("check").out.count("lock files") == 1
+
+
+def test_everything_is_told_at_once_where_an_executor_does_not_open(
+    call: Call, workspace: Workspace
+) -> None:
+    workspace.settings('[bus]\nexecute = "workers"\n')
+    workspace.file("hooks.json", "{")
+    workspace.file("plugins/p/plugin.toml", "")
+    answer = call("check", "--json")
+    assert {broken["file"] for broken in answer.json["files"]} == {"hooks.json", "config.toml"}
+    assert [one["name"] for one in answer.json["plugins"]] == ["p"]
+
+
+def test_a_plugin_that_cannot_serve_fails(call: Call, workspace: Workspace) -> None:
+    workspace.file("plugins/p/plugin.toml", "[plugin]\n")
+    assert opens(workspace)
+    answer = call("check", "--json")
+    assert answer.code == FAILED
+    (told,) = answer.json["plugins"]
+    assert told == call("plugins", "check", "--json").json["plugins"][0]
+    human = call("check").out
+    assert "plugin:p  FAILS" in human
+    assert "1 of 1 plugins would fail" in human
+
+
+def test_the_ids_are_those_of_the_runs(call: Call, workspace: Workspace) -> None:
+    workspace.hooks({"tool_call": [{"command": "first"}]})
+    call("check")
+    workspace.hooks({"tool_call": [{"command": "second"}, {"command": "first"}]})
+    hooks = call("check", "--json").json["hooks"]
+    assert [(hook["id"], hook["command"]) for hook in hooks] == [
+        ("hook_02", "second"),
+        ("hook_01", "first"),
+    ]
+
+
+def test_keys_of_a_policy_without_effect_are_warned_of(call: Call, workspace: Workspace) -> None:
+    workspace.policy("mine", 'extends = "default"\n[sandbox]\nwarm = 3\n')
+    answer = call("check", "--json")
+    assert answer.code == OK
+    warning = 'policy "mine": sandbox.warm is set, and has no effect in this version'
+    assert warning in answer.json["warnings"]
+
+
+def test_a_policy_that_may_not_be_asked_for_makes_nothing_stricter(
+    call: Call, workspace: Workspace
+) -> None:
+    workspace.hooks({"tool_call": [{"command": "true", "policy": "audit"}]})
+    answer = call("check")
+    assert answer.code == FAILED
+    assert "made stricter" not in answer.out
+    assert 'asks for "audit", and is refused' in answer.out
+    workspace.settings('[policies]\nrequestable = ["audit"]\n')
+    workspace.hooks({"tool_call": [{"command": "true", "policy": "audit"}]})
+    assert 'made stricter by "audit"' in call("check").out
+    workspace.settings('[[bind]]\npolicy = "audit"\n')
+    assert "made stricter" not in call("check").out
+
+
+def test_a_timeout_that_nobody_set_is_clamped_without_a_word(
+    call: Call, workspace: Workspace
+) -> None:
+    workspace.settings('[[bind]]\npolicy = "strict"\n')
+    workspace.hooks({"error": [{"command": "true"}, {"command": "true", "timeout_ms": 30000}]})
+    report = call("check", "--json").json
+    assert "more than is allowed" not in messages(report, 0)
+    assert "30000 ms is more than is allowed: 10000 ms" in messages(report, 1)
+
+
+def test_policies_that_lack_a_sandbox_for_one_reason_are_told_together(
+    call: Call, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nowhere(*arguments: object) -> None:
+        raise Unavailable("nothing works", remedy="mend it")
+
+    monkeypatch.setattr(Sandboxes, "_place", nowhere)
+    workspace.settings('[[bind]]\nevents = ["error"]\npolicy = "strict"\n')
+    workspace.hooks({"tool_call": [{"command": "true"}], "error": [{"command": "true"}]})
+    out = call("check").out
+    assert out.count("nothing works") == 1
+    assert 'for policy "default", policy "strict": nothing works. Remedy: mend it' in out

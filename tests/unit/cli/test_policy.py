@@ -9,7 +9,7 @@ import pytest
 
 from executor import images
 from executor.images import Image
-from executor.policy import parse_policy
+from executor.policy import WITHOUT_EFFECT, parse_policy
 from tests.support import Workspace
 from tests.unit.cli.conftest import Call
 
@@ -74,3 +74,14 @@ def test_an_image_that_is_not_defined_is_an_error(call: Call) -> None:
     answer = call("images", "build", "nope")
     assert answer.code == 1
     assert "nope" in answer.err
+
+
+def test_explain_does_not_praise_what_has_no_effect(call: Call, workspace: Workspace) -> None:
+    """Of every key that this version only reads."""
+    for section, key in WITHOUT_EFFECT:
+        workspace.policy("mine", f'extends = "default"\n[{section}]\n{key} = 3\n')
+        warning = f"{section}.{key} is set, and has no effect in this version"
+        assert f"warning: {warning}" in call("policy", "explain", "mine").out
+        assert call("policy", "explain", "mine", "--json").json["warnings"] == [warning]
+        assert "3" not in "".join(call("policy", "explain", "mine", "--json").json["means"][1:4])
+    assert "warning" not in call("policy", "explain", "default").out
