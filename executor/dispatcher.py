@@ -23,7 +23,7 @@ import anyio.abc
 from executor.bus.base import Bus, Execute, Message, Published, Report, silent, worth_a_line
 from executor.bus.bell import Bell
 from executor.depth import MAX_DEPTH, handling, next_depth
-from executor.events import Event, make_event
+from executor.events import LIFECYCLE, Event, make_event, require_family
 from executor.flights import Flights
 from executor.guards import Breaker, Slots
 from executor.ledger.base import Ledger
@@ -119,6 +119,7 @@ class Dispatcher:
 
         ``depth`` is that of the chain which this code continues, unless it is given.
         """
+        require_family(name, LIFECYCLE)
         depth = next_depth() if depth is None else depth
         event = make_event(name, payload, session_id=session_id, now=datetime.now(UTC), depth=depth)
         receipt = Receipt(event, topic_of(event.name))

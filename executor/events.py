@@ -125,6 +125,15 @@ def make_event(
     return Event(name, session_id, timestamp, content, envelope, depth)
 
 
+def require_family(name: object, family: frozenset[str], *, way: str = "") -> None:
+    """Raise InvalidEvent for an event of the other family, before its payload is looked at: what
+    is missing there says nothing to somebody who took the wrong verb. ``way`` names the right one.
+    """
+    if isinstance(name, str) and name in EVENTS and name not in family:
+        verb = "is asked, not emitted" if name in GATE else "is emitted, not asked"
+        raise InvalidEvent([Fault("/event", f"{name} {verb}" + (f": {way}" if way else ""))])
+
+
 def new_session_id() -> str:
     """A fresh session id, ``sess_`` and 16 hexadecimal digits."""
     return f"sess_{secrets.token_hex(8)}"

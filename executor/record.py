@@ -35,9 +35,12 @@ class Record:
     image: str | None = None
 
     def as_run(self) -> dict[str, object]:
-        """The run as SPEC section 10 prints it; ``duration_ms`` is the hook's own time."""
+        """The run as SPEC section 10 prints it; ``duration_ms`` is the hook's own time.
+
+        ``notes`` is there where there is something to note, and only there.
+        """
         outcome = self.outcome
-        return {
+        run: dict[str, object] = {
             "hook": self.hook,
             "backend": self.backend,
             "sandbox": self.sandbox,
@@ -51,6 +54,9 @@ class Record:
             "truncated": outcome.truncated,
             "reason": outcome.reason,
         }
+        if outcome.notes:
+            run["notes"] = list(outcome.notes)
+        return run
 
     def as_history(self) -> dict[str, object]:
         """``as_run`` with what a reader of many runs needs besides."""
@@ -67,7 +73,6 @@ class Record:
             "start_ms": round(usage.start_seconds * 1000, 3),
             "cpu_ms": None if usage.cpu_seconds is None else round(usage.cpu_seconds * 1000, 3),
             "peak_memory_bytes": usage.peak_memory_bytes,
-            "notes": list(self.outcome.notes),
             "job_digest": self.job_digest,
             "command_sha256": self.command_sha256,
         }

@@ -103,7 +103,7 @@ class Executor:
                 stack, place, configuration, sandbox=sandbox, backends=backends
             )
             metrics = Metrics()
-            report = Log().warning
+            report = Log().report
             reloader = live.reloader(report)
             bus = live.grounds.settings.bus if bus is None else bus
             channel = bus_for(bus, report)

@@ -87,14 +87,14 @@ class Counts:
 
 
 class Report(Protocol):
-    """Writes one line for the operator."""
+    """Writes one line for the operator: a warning, unless the news is ``good``."""
 
-    def __call__(self, message: str, **details: object) -> None: ...
+    def __call__(self, message: str, *, good: bool = False, **details: object) -> None: ...
 
 
-def silent(message: str, **details: object) -> None:
+def silent(message: str, *, good: bool = False, **details: object) -> None:
     """The Report of nobody."""
-    del message, details
+    del message, good, details
 
 
 class Bus(Protocol):

@@ -107,7 +107,7 @@ class MemoryBus:
             self.counts.drops[why] += 1
             count = self.counts.drops[why]
         if worth_a_line(count):
-            self.report(text, total=count, **details)
+            self.report(text, good=False, total=count, **details)
 
     @asynccontextmanager
     async def subscribe(

@@ -218,7 +218,7 @@ class NatsBus:
             await client.settle()
         self._client = client
         if self._complaint:
-            self._report("the bus is back")
+            self._report("the bus is back", good=True)
         self._complaint = self._last_words = ""
         self._up.set()
 

@@ -46,7 +46,7 @@ async def publish_only(receipt: Receipt, settings: BusSettings) -> None:
 
     event = receipt.event
     message = Message(receipt.topic, event.envelope, event.depth, Execute.WORKERS)
-    bus = network_bus(settings, Log().warning)
+    bus = network_bus(settings, Log().report)
     async with running(bus):
         await bus.connected(FIRST_CONTACT_SECONDS)
         published = bus.publish(message)

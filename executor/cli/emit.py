@@ -125,14 +125,10 @@ def read_payload(text: str | None, file: str | None) -> Mapping[str, object]:
 
 def check_event(event: str, payload: Mapping[str, object], session: str) -> None:
     """Raises InvalidEvent before anything is started for a mistake."""
-    from executor.errors import Fault, InvalidEvent
-    from executor.events import GATE, make_event
+    from executor.events import LIFECYCLE, make_event, require_family
 
+    require_family(event, LIFECYCLE, way="use hook-executor gate")
     make_event(event, payload, session_id=session, now=datetime.now(UTC))
-    if event in GATE:
-        raise InvalidEvent(
-            [Fault("/event", f"{event} is asked, not emitted: use hook-executor gate")]
-        )
 
 
 async def _emit(

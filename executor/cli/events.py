@@ -46,7 +46,7 @@ async def _follow(topic: str, settings: BusSettings, json: bool) -> None:  # noq
     from executor.cli.output import talk
     from executor.ledger.log import Log
 
-    channel = network_bus(settings, Log().warning)
+    channel = network_bus(settings, Log().report)
     async with running(channel):
         await channel.connected(FIRST_CONTACT_SECONDS)
         async with channel.subscribe(topic) as messages:

@@ -48,10 +48,13 @@ def gate(
 async def _ask(
     event: str, payload: Mapping[str, object], session: str | None, where: Where
 ) -> Verdict:
+    from executor.events import GATE, require_family
     from executor.gate.asker import gate_event
     from executor.service import Executor
 
-    gate_event(event, payload, session)  # a mistake is told before anything is opened
+    # A mistake is told before anything is opened.
+    require_family(event, GATE, way="use hook-executor emit")
+    gate_event(event, payload, session)
     opened = Executor.open(where.workspace, sandbox=where.sandbox, watch=False)
     async with opened as executor:  # one event: nothing to reload for
         return await executor.ask(event, payload, session_id=session)

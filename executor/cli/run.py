@@ -54,6 +54,8 @@ def run(
         talk(f"{outcome.status} ({outcome.cause}): {outcome.reason or _limit(outcome)}")
     if outcome.truncated:
         talk("the output was cut at the policy's limit")
+    for note in outcome.notes:
+        talk(f"note: {note}")
     return own_code(outcome)
 
 

@@ -16,6 +16,8 @@ from executor.record import Record
 
 app = App(name="runs", help="List, show and cancel runs of the daemon.")
 
+Id = Annotated[str, Parameter(help="As `runs list` shows it.")]
+
 HEADINGS = ("hook", "sandbox", "policy", "status", "cause", "code", "ms", "what it said")
 _LINES = 6
 
@@ -23,10 +25,10 @@ _LINES = 6
 @app.command(name="list")
 def list_(
     *,
-    event: str | None = None,
-    hook: str | None = None,
+    event: Annotated[str | None, Parameter(help="Only of this event.")] = None,
+    hook: Annotated[str | None, Parameter(help="Only of this hook, by its id.")] = None,
     status: Annotated[str | None, Parameter(help="Like failed; running: those in flight.")] = None,
-    limit: int = 50,
+    limit: Annotated[int, Parameter(help="At most this many, 1 to 200.")] = 50,
     json: Json = False,
     where: Where = HERE,
 ) -> int:
@@ -43,11 +45,12 @@ def list_(
             ("id", "started", *HEADINGS),
             [(run["id"], run["started_at"], *_cells(run)) for run in told["runs"]],
         )
+        print_notes(record_of(run) for run in told["runs"] if run["status"] != "running")
     return OK
 
 
 @app.command
-def show(id: str, /, *, json: Json = False, where: Where = HERE) -> int:  # noqa: A002
+def show(id: Id, /, *, json: Json = False, where: Where = HERE) -> int:  # noqa: A002
     """One run, whole."""
     from executor.cli.daemon import needed
 
@@ -62,7 +65,7 @@ def show(id: str, /, *, json: Json = False, where: Where = HERE) -> int:  # noqa
 
 
 @app.command
-def cancel(id: str, /, *, where: Where = HERE) -> int:  # noqa: A002
+def cancel(id: Id, /, *, where: Where = HERE) -> int:  # noqa: A002
     """Stop a run in flight: SIGTERM to all of it, the grace, SIGKILL."""
     from executor.cli.daemon import needed
 
@@ -105,8 +108,20 @@ def record_of(run: Mapping[str, Any]) -> Record:
 
 
 def print_runs(records: Iterable[Record]) -> None:
-    """A table with one row a run."""
-    print_table(HEADINGS, (row(record) for record in records))
+    """A table with one row a run, and what is to be noted of them, each note once."""
+    kept = list(records)
+    print_table(HEADINGS, (row(record) for record in kept))
+    print_notes(kept)
+
+
+def print_notes(records: Iterable[Record]) -> None:
+    """Below the table: a note says what was weaker than it could be, and must not be cut."""
+    notes: dict[str, dict[str, None]] = {}
+    for record in records:
+        for note in record.outcome.notes:
+            notes.setdefault(note, {})[record.hook] = None
+    for note, hooks in notes.items():
+        say(f"note: {note} ({', '.join(hooks)})")
 
 
 def row(record: Record) -> tuple[str, ...]:
@@ -141,4 +156,4 @@ def said(outcome: Outcome) -> str:
             parts.append(f"… {len(lines) - _LINES} more lines")
     if outcome.truncated:
         parts.append("(output cut at the policy's limit)")
-    return "\n".join([*parts, *outcome.notes])
+    return "\n".join(parts)

@@ -66,7 +66,7 @@ async def _work(url: str | None, group: str, metrics_port: int | None, where: Wh
 
             bus = cast("NatsBus", executor.bus)  # the settings have a url
             await bus.connected(FIRST_CONTACT_SECONDS)
-            one = Worker(executor, bus, tally, group=group, report=log.warning)
+            one = Worker(executor, bus, tally, group=group, report=log.report)
             if metrics_port is not None:
                 from prometheus_client import start_http_server
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from executor.depth import MAX_DEPTH, handling, next_depth
 from executor.errors import Fault, InvalidConfig, InvalidEvent
-from executor.events import GATE, Event, make_event, new_session_id
+from executor.events import GATE, Event, make_event, new_session_id, require_family
 from executor.gate.consent import Consent
 from executor.gate.handlers import Handlers
 from executor.gate.protocols import answer_of_outcome
@@ -243,15 +243,13 @@ class _Hook:
 
 def gate_event(name: str, payload: Mapping[str, object], session_id: str | None) -> Event:
     """One event of the gate, of the payload's session if none is given. Raises InvalidEvent."""
+    require_family(name, GATE)
     if session_id is None:
         own = dict(payload).get("session_id")
         session_id = own if isinstance(own, str) else new_session_id()
-    event = make_event(
+    return make_event(
         name, payload, session_id=session_id, now=datetime.now(UTC), depth=next_depth()
     )
-    if name not in GATE:
-        raise InvalidEvent([Fault("/event", f"{name} is emitted, not asked")])
-    return event
 
 
 def event_of(

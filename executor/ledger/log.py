@@ -58,7 +58,12 @@ class Log:
             exit_code=outcome.exit_code,
             duration_ms=round(outcome.duration_seconds * 1000, 1),
             reason=None if outcome.reason is None else printable(outcome.reason),
+            **({"notes": printable("; ".join(outcome.notes))} if outcome.notes else {}),
         )
+
+    def report(self, message: str, *, good: bool = False, **details: object) -> None:
+        """A ``Report``: good news at the level info, everything else as a warning."""
+        (self.info if good else self.warning)(message, **details)
 
     def info(self, message: str, **details: object) -> None:
         self._logger.info(printable(message), **details)

@@ -164,9 +164,9 @@ def test_sighup_and_saving_both_reload(workspace: Workspace) -> None:
     workspace.hooks({"error": []})
     with daemon(workspace, "--port", "0") as one:
         workspace.hooks({"error": [{"command": "true"}]})
-        one.until("reloaded.*generation=2")
+        one.until("level='info' event='reloaded' .*generation=2")
         workspace.file("hooks.json", "{")
-        one.until("not reloaded")
+        one.until("level='warning' event='not reloaded")
         cli(workspace, "status", code=1)
         one.process.send_signal(signal.SIGHUP)
         assert cli(workspace, "status", "--json")["generation"] == 2

@@ -80,6 +80,21 @@ async def test_an_invalid_event_raises_and_runs_nothing(workspace: Workspace) ->
     assert fake.jobs == []
 
 
+@pytest.mark.parametrize("payload", [{}, {"tool_name": "bash", "input": {}}])
+async def test_a_gate_event_cannot_be_emitted(
+    workspace: Workspace, payload: dict[str, object]
+) -> None:
+    backend = FakeBackend()
+    workspace.hooks({"PreToolUse": [{"command": "guard"}]})
+    async with Executor.open(workspace.path, backends={"fake": backend}) as executor:
+        with pytest.raises(InvalidEvent, match="PreToolUse is asked, not emitted") as refusal:
+            executor.emit("PreToolUse", payload)
+        assert len(refusal.value.faults) == 1
+        with pytest.raises(InvalidEvent, match="tool_call is emitted, not asked"):
+            await executor.ask("tool_call", payload)
+    assert backend.jobs == []
+
+
 async def test_a_fault_of_ours_is_an_outcome_and_the_next_event_runs(workspace: Workspace) -> None:
     workspace.hooks({"tool_call": [{"command": "a"}]})
     async with Executor.open(workspace.path, backends=backends(Broken())) as executor:

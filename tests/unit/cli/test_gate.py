@@ -82,3 +82,21 @@ def test_explain_names_the_rule_and_what_was_read(call: Call) -> None:
     assert answer.code == 0
     assert answer.out.startswith("deny: rule 0")
     assert call("permission", "explain", "bash", "--input", "[]").code == 2
+
+
+@pytest.mark.parametrize("payload", [[], ["--payload", "{}"], ["--payload", LS]])
+def test_the_wrong_verb_is_told_before_anything_of_the_payload(
+    call: Call, payload: list[str]
+) -> None:
+    asked = call("gate", "tool_call", *payload)
+    assert asked.code == 64
+    assert "tool_call is emitted, not asked: use hook-executor emit" in asked.err
+    emitted = call("emit", "PreToolUse", *payload)
+    assert emitted.code == 2
+    assert "PreToolUse is asked, not emitted: use hook-executor gate" in emitted.err
+    assert "is required" not in asked.err + emitted.err
+
+
+def test_an_unknown_event_is_neither(call: Call) -> None:
+    for words in (("gate", "tool_cal"), ("emit", "PreTool")):
+        assert "is no known event; did you mean" in call(*words).err
