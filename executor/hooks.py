@@ -29,6 +29,7 @@ from executor.events import EVENTS, GATE
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
+    "EVENTS_OF_FIELDS",
     "MATCHED_EVENTS",
     "MAX_FILE_BYTES",
     "MAX_TIMEOUT_MS",
@@ -43,6 +44,12 @@ MAX_FILE_BYTES = 5 * 1024 * 1024
 
 MATCHED_EVENTS = frozenset({"PreToolUse", "PostToolUse", "tool_call", "tool_call_start"})
 """The events that carry a tool's name, where a ``matcher`` can mean something."""
+
+EVENTS_OF_FIELDS: Mapping[str, tuple[frozenset[str], str]] = {
+    "matcher": (MATCHED_EVENTS, "is an event without a tool"),
+    "protocol": (GATE, "is observed, and nobody reads an answer"),
+}
+"""The fields that mean nothing for some events: for which they do, and why not for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +186,11 @@ def _action(
 ) -> Action | None:
     before = len(faults)
     value = _without_null(faults, value, at)
-    if "matcher" in value and event in EVENTS and event not in MATCHED_EVENTS:
-        family = "gate event without a tool" if event in GATE else "event without a tool"
-        message = f"is for {', '.join(sorted(MATCHED_EVENTS))}; {event} is a {family}"
-        faults.append(Fault(f"{at}/matcher", message))
+    faults += [
+        Fault(f"{at}/{field}", f"is for {', '.join(sorted(events))}; {event} {why}")
+        for field, (events, why) in EVENTS_OF_FIELDS.items()
+        if field in value and event in EVENTS and event not in events
+    ]
     try:
         action = Action.model_validate(value, context={"max_timeout_ms": max_timeout_ms})
     except ValidationError as error:

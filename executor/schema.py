@@ -13,8 +13,14 @@ from typing import Any
 
 from executor.action import MAX_TIMEOUT_MS, Action, ManagedFields
 from executor.admission import METACHARACTERS
-from executor.events import EVENTS, GATE_FIELDS, LIFECYCLE_FIELDS, MAX_SESSION_ID_CHARACTERS
-from executor.hooks import MATCHED_EVENTS
+from executor.events import (
+    EVENTS,
+    GATE,
+    GATE_FIELDS,
+    LIFECYCLE_FIELDS,
+    MAX_SESSION_ID_CHARACTERS,
+)
+from executor.hooks import EVENTS_OF_FIELDS, MATCHED_EVENTS
 from executor.plugin_model import HOOK, OTHER_TYPES, PERMISSIONS, ManifestFile
 from executor.policy.model import Policy
 
@@ -36,10 +42,6 @@ def render(kind: str) -> str:
 def hooks_schema() -> Schema:
     """hooks.json."""
     entry = _entry()
-    plain = {
-        **entry,
-        "properties": {k: v for k, v in entry["properties"].items() if k != "matcher"},
-    }
     return {
         "title": "hooks.json",
         "description": "Which commands react to which events.",
@@ -49,7 +51,7 @@ def hooks_schema() -> Schema:
             "hooks": {
                 "type": "object",
                 "properties": {
-                    name: {"type": "array", "items": {"$ref": f"#/$defs/{_kind_of_entry(name)}"}}
+                    name: {"type": "array", "items": {"$ref": f"#/$defs/{_definition(name)}"}}
                     for name in sorted(EVENTS)
                 },
                 "additionalProperties": False,
@@ -57,7 +59,7 @@ def hooks_schema() -> Schema:
         },
         "required": ["hooks"],
         "additionalProperties": False,
-        "$defs": {"action": plain, "tool_action": entry},
+        "$defs": {_definition(name): _without_foreign(entry, name) for name in sorted(EVENTS)},
     }
 
 
@@ -147,8 +149,17 @@ def _payload(required: Mapping[str, str]) -> Schema:
     }
 
 
-def _kind_of_entry(event: str) -> str:
-    return "tool_action" if event in MATCHED_EVENTS else "action"
+def _definition(event: str) -> str:
+    """Events whose actions have the same fields share a definition: ``tool_gate_action``, …"""
+    words = ("tool" if event in MATCHED_EVENTS else "", "gate" if event in GATE else "", "action")
+    return "_".join(filter(None, words))
+
+
+def _without_foreign(entry: Schema, event: str) -> Schema:
+    """An entry without the fields that mean nothing for this event."""
+    foreign = {name for name, (events, _) in EVENTS_OF_FIELDS.items() if event not in events}
+    fields = {name: one for name, one in entry["properties"].items() if name not in foreign}
+    return {**entry, "properties": fields}
 
 
 def _entry() -> Schema:

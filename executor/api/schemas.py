@@ -15,7 +15,7 @@ from executor.schema import hooks_schema
 
 Schema = dict[str, Any]
 
-_ACTION: Schema = hooks_schema()["$defs"]["tool_action"]
+_ACTION: Schema = hooks_schema()["$defs"]["tool_gate_action"]
 _MANAGED = ("id", "enabled", "created_at", "updated_at")
 _TIME = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"}
 _STAMP = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
@@ -109,6 +109,7 @@ RUN = _object(
         "stderr": _TEXT,
         "truncated": _FLAG,
         "reason": _or_null(_TEXT),
+        "notes": {"type": "array", "items": _TEXT},
     },
     closed=False,
 )
@@ -175,7 +176,7 @@ def _operation(
     }
 
 
-_TAG = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
+_TAG = {"type": "string"}
 _HEADERS: dict[str, Schema] = {
     "If-Match": _TAG,
     "If-None-Match": _TAG,

@@ -56,13 +56,24 @@ def add(
     command: Annotated[str, Parameter(help="What to run.")],
     /,
     *arguments: Annotated[str, Parameter(help="Its arguments.", allow_leading_hyphen=True)],
-    timeout_ms: int | None = None,
+    timeout_ms: Annotated[
+        int | None, Parameter(help="Milliseconds until it is stopped; 30000 if left out.")
+    ] = None,
     stdin_json: Annotated[bool, Parameter(negative="", help="The envelope on stdin.")] = False,
-    env: Annotated[list[str] | None, Parameter(help="NAME=value; may be repeated.")] = None,
-    cwd: str | None = None,
-    matcher: str | None = None,
-    policy: str | None = None,
-    protocol: str | None = None,
+    env: Annotated[
+        list[str] | None, Parameter(negative="", help="NAME=value; may be repeated.")
+    ] = None,
+    cwd: Annotated[
+        str | None, Parameter(help="Working directory; the workspace if left out.")
+    ] = None,
+    matcher: Annotated[
+        str | None, Parameter(help="Only for these tools: names, * globs, | alternatives.")
+    ] = None,
+    policy: Annotated[str | None, Parameter(help="A named policy to ask for as well.")] = None,
+    protocol: Annotated[
+        str | None,
+        Parameter(help="For gate events: native, claude, gemini or cursor, how its answer reads."),
+    ] = None,
     disabled: Annotated[bool, Parameter(negative="", help="Keep it, do not run it.")] = False,
     json: Json = False,
     where: Where = HERE,

@@ -64,7 +64,12 @@ def list_(*, json: Json = False, where: Where = HERE) -> int:
 
 
 @app.command
-def revoke(id: str, /, *, where: Where = HERE) -> int:  # noqa: A002  (shown in the help)
+def revoke(
+    id: Annotated[str, Parameter(help="As `token list` shows it.")],  # noqa: A002  (shown in the help)
+    /,
+    *,
+    where: Where = HERE,
+) -> int:
     """Make a token useless, from the next request on."""
     from executor.api.tokens import Tokens
     from executor.cli.daemon import state_of

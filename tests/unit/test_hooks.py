@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from executor.errors import InvalidConfig
-from executor.events import EVENTS
+from executor.events import EVENTS, GATE
 from executor.hooks import (
     MATCHED_EVENTS,
     MAX_FILE_BYTES,
@@ -317,6 +317,17 @@ def test_a_matcher_is_for_events_that_name_a_tool(event: str) -> None:
         assert event in faults(document)[f"/hooks/{event}/0/matcher"]
 
 
+@pytest.mark.parametrize("event", sorted(EVENTS))
+def test_a_protocol_is_for_events_of_the_gate(event: str) -> None:
+    document = one(event, protocol="claude")
+    if event in GATE:
+        assert parse(document)
+    else:
+        told = faults(document)[f"/hooks/{event}/0/protocol"]
+        assert "PreToolUse" in told
+        assert event in told
+
+
 @pytest.mark.parametrize(
     ("matcher", "name", "expected"),
     [
@@ -393,12 +404,17 @@ entries = st.fixed_dictionaries(
         "stdin_json": st.booleans(),
         "enabled": st.booleans(),
         "policy": st.just("audit"),
-        "protocol": st.sampled_from(["native", "claude"]),
     },
 )
+gate_entries = st.tuples(entries, st.sampled_from(["native", "claude"])).map(
+    lambda pair: {**pair[0], "protocol": pair[1]}
+)
+documents = st.dictionaries(
+    st.sampled_from(sorted(EVENTS)), st.lists(entries, min_size=1, max_size=3)
+) | st.dictionaries(st.sampled_from(sorted(GATE)), st.lists(gate_entries, min_size=1, max_size=3))
 
 
-@given(st.dictionaries(st.sampled_from(sorted(EVENTS)), st.lists(entries, min_size=1, max_size=3)))
+@given(documents)
 def test_reading_what_was_written_gives_the_same_hooks(events: dict[str, Any]) -> None:
     hooks = parse({"hooks": events})
     assert parse_hooks(dump_hooks(hooks)) == hooks

@@ -88,6 +88,7 @@ def test_the_hooks_schema_accepts_what_the_parser_accepts(document: object) -> N
                 {"stdin_json": 1},
                 {"matcher": "x"},
                 {"protocol": "x"},
+                {"protocol": "claude"},
                 {"id": "a b"},
                 {"cwd": None},
                 {"comand": "x"},

@@ -167,7 +167,7 @@ async def test_fields_beyond_the_four_are_told_only_when_set(api: Api) -> None:
         "policy": "audit",
         "protocol": "native",
     }
-    response = await api.client.post("/api/hooks", json={"event": "tool_call", "action": action})
+    response = await api.client.post("/api/hooks", json={"event": "PreToolUse", "action": action})
     told = response.json()["action"]
     assert told == {"args": [], "timeout_ms": 30000, "stdin_json": False, **action}
 
