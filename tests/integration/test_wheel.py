@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.support import TOOL_CALL, missing
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine in the ELF header (elf.h)
@@ -36,17 +38,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and nothing of the repository; its ``bin``."""
+    """An environment with the wheel and nothing of the repository; its ``bin``.
+
+    Installed below the narrowest umask: hooks of another id must still be able to start.
+    """
     directory = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
     pip = [str(directory / "bin/python"), "-m", "pip", "install", "--quiet"]
     constraints = str(REPOSITORY / "constraints.txt")
-    subprocess.run([*pip, "--constraint", constraints, str(wheel)], check=True, cwd=directory)
+    command = [*pip, "--constraint", constraints, str(wheel)]
+    subprocess.run(command, check=True, cwd=directory, umask=0o077)
     return directory / "bin"
 
 
 def output(*command: str | Path) -> str:
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", "/"),
+        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+    }
     answer = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd="/", env=environment
     )
@@ -86,14 +96,33 @@ def test_its_command_works(installed: Path) -> None:
     assert "emit" in output(installed / "hook-executor", "--help")
 
 
-@pytest.mark.namespace
-def test_its_command_runs_a_hook_without_a_compiler(installed: Path, tmp_path: Path) -> None:
-    if shutil.which("unshare") is None or platform.machine() not in MACHINES:
-        pytest.skip("no namespaces to be had here")
-    (tmp_path / "hooks.json").write_text('{"hooks": {"turn_complete": [{"command": "true"}]}}')
-    tmp_path.chmod(0o755)
-    text = output(
-        *(installed / "hook-executor", "--workspace", tmp_path, "--sandbox", "namespace"),
-        *("emit", "turn_complete", "--payload", "{}", "--json"),
-    )
-    assert '"status":"ok"' in text.replace(" ", "")
+def test_it_carries_the_page_that_describes_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "Description-Content-Type: text/markdown" in text
+    assert "\n# " in text
+
+
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        pytest.param("namespace", marks=pytest.mark.namespace),
+        pytest.param("docker", marks=pytest.mark.docker),
+    ],
+)
+def test_its_command_runs_the_example_without_a_compiler(
+    installed: Path, tmp_path: Path, sandbox: str
+) -> None:
+    if platform.machine() not in MACHINES:
+        pytest.skip("no cell for this machine")
+    program = (installed / "hook-executor", "--sandbox", sandbox, "--workspace", tmp_path / "new")
+    backends = json.loads(output(program[0], "doctor", "--json"))["backends"]
+    state = next(one for one in backends if one["name"] == sandbox)
+    if not state["works"]:
+        missing(sandbox, state["message"])
+    output(*program, "init")
+    output(*program, "check")
+    payload = json.dumps(TOOL_CALL)
+    told = json.loads(output(*program, "emit", "tool_call", "--payload", payload, "--json"))
+    assert [(run["sandbox"], run["status"]) for run in told["runs"]] == [(sandbox, "ok")]
