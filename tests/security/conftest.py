@@ -130,9 +130,12 @@ def reported(request: pytest.FixtureRequest, report: Report) -> Iterator[None]:
     if marker is None:
         return
     number, attempt, wall = marker.args
-    parameters = getattr(request.node, "callspec", None)
-    stage = parameters.params.get("stage", "-") if parameters is not None else "-"
-    backend = parameters.params.get("sandbox", stage) if parameters is not None else "-"
+    call = getattr(request.node, "callspec", None)
+    parameters = {} if call is None else dict(call.params)
+    backend = parameters.pop("sandbox", parameters.pop("stage", "-"))
+    parameters.pop("anyio_backend", None)
+    if parameters:
+        attempt = f"{attempt}: {', '.join(map(str, parameters.values()))}"
     backend, _, user = backend.partition("-")
     outcome = request.node.stash.get(ENDED, "held")
     who = user or ("root" if os.geteuid() == 0 else "user")

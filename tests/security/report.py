@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,11 @@ def _unmade() -> list[Line]:
     ]
 
 
+def _shown(line: Line) -> tuple[str, str]:
+    """A table that fits a screen, but for what went wrong."""
+    return textwrap.shorten(line.attempt, 76, placeholder=" …"), line.stopped_by
+
+
 class Report:
     """Lines of one session."""
 
@@ -57,8 +63,7 @@ class Report:
         lines = sorted(self._lines, key=lambda line: line.order)
         heads = ("probe", "backend", "user", "outcome", "attempt", "what stopped it")
         rows = [
-            (line.number, line.backend, line.user, line.outcome, line.attempt, line.stopped_by)
-            for line in lines
+            (line.number, line.backend, line.user, line.outcome, *_shown(line)) for line in lines
         ]
         widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(5)]
         for row in (heads, *rows):
