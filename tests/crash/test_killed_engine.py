@@ -110,6 +110,8 @@ async def test_a_killed_engine_is_an_engine_lost_and_the_next_start_sweeps(
         assert (found.outcome.status, found.outcome.stdout) == (Status.OK, b"ran\n"), found.outcome
     answer = await anyio.to_thread.run_sync(ended, emit(workspace, "docker"), workspace.path)
     assert answer.returncode == 0, answer.stderr
+    # The new engine does not know the old one's processes: the cell ends them, at their grace.
+    assert await anyio.to_thread.run_sync(traces.await_end, ENGINE_SECONDS) == []
     assert traces.left() == []
 
 
@@ -156,6 +158,7 @@ async def kill_and_look(
         engine.start()
         answer = await anyio.to_thread.run_sync(ended, emit(workspace, "docker"), workspace.path)
         assert answer.returncode == 0, answer.stderr
+        assert await anyio.to_thread.run_sync(traces.await_end, ENGINE_SECONDS) == []
         assert traces.left() == [], f"kill {number}"
 
 

@@ -122,7 +122,11 @@ async def test_each_end_has_its_status_and_the_next_event_finds_the_plugin_whole
     ],
     ids=["loop", "start-loop", "asleep-in-a-host-call"],
 )
-async def test_who_does_not_end_is_ended(workspace: Workspace, wasm: bytes, stage: str) -> None:
+async def test_who_does_not_end_is_ended(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, wasm: bytes, stage: str
+) -> None:
+    if stage == "term":  # a busy machine may be late to count the time: that is no sleeping guest
+        monkeypatch.setattr("executor.backends.wasm.MARGIN_SECONDS", 60.0)
     plugin(workspace, "p", wasm, more=limits(max_execution_time_ms=150))
     plugin(workspace, "q", guest())
     async with Executor.open(workspace.path, backends={"fake": FAKE()}) as executor:

@@ -219,10 +219,10 @@ async def test_block_wins_wherever_it_stands_and_messages_keep_their_order(
 
 
 async def test_shell_hooks_of_block_wins_wait_at_the_same_time() -> None:
-    handlers: list[Handler] = [Shell(f"h{n}", exited(0), seconds=0.2) for n in range(8)]
+    handlers: list[Handler] = [Shell(f"h{n}", exited(0), seconds=1) for n in range(8)]
     started = time.perf_counter()
     await walk(event("PreToolUse"), handlers, Rules("block-wins"))
-    assert time.perf_counter() - started < 1.2
+    assert time.perf_counter() - started < 7
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -234,7 +234,7 @@ async def test_the_budget_is_for_all_handlers_together(strategy: Strategy) -> No
     ]
     started = time.perf_counter()
     verdict = await walk(event("PreToolUse"), handlers, Rules(strategy, 0.2))
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 25
     assert verdict.exit_code == 1
     assert verdict.decider == "late"
     assert [one.failure is None for one in verdict.decisions] == [True, False, False]
