@@ -73,8 +73,8 @@ def _remedy(stage: str, number: int) -> str:
         "namespaces", "root", "proc", "mount", "pivot_root", "uid_map", "gid_map", "setgroups",
     ):  # fmt: skip
         return (
-            "the surroundings forbid it (inside a container, its seccomp or AppArmor profile, or "
-            "a masked /proc): run outside of it, or with the docker backend"
+            "the surroundings forbid it (a chroot; inside a container, its seccomp or AppArmor "
+            "profile, or a masked /proc): run outside of it, or with the docker backend"
         )
     return "hook-executor doctor, or the docker backend"
 
