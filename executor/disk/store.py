@@ -57,7 +57,7 @@ class Store:
         except OSError as error:
             raise Unavailable(
                 f"the state directory {directory} cannot be used: {error.strerror}",
-                remedy="set [state] dir in config.toml to a directory you may write",
+                remedy="set XDG_STATE_HOME, or [state] dir in config.toml, to one you may write",
             ) from error
 
     def put(self, descriptor: int) -> Stored:

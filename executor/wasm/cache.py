@@ -74,7 +74,7 @@ class Cache:
         except OSError as failure:
             raise Unavailable(
                 f"the cache {directory} cannot be used: {failure.strerror}",
-                remedy="set [state] dir in config.toml to a directory you may write",
+                remedy="set XDG_STATE_HOME, or [state] dir in config.toml, to one you may write",
             ) from failure
         require_own(
             directory,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from executor.disk.instance import Instance
+from executor.disk.store import Store
 from executor.errors import Unavailable
 
 HOLD = """
@@ -70,3 +71,10 @@ def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         Instance.open(place)
     assert "set XDG_STATE_HOME" in refusal.value.remedy
     assert "rm " not in refusal.value.remedy
+
+
+def test_a_state_directory_that_cannot_be_had_names_both_ways_out() -> None:
+    with pytest.raises(Unavailable, match="cannot be used") as refusal:
+        Store(Path("/dev/null/state"))
+    assert "XDG_STATE_HOME" in refusal.value.remedy
+    assert "[state] dir" in refusal.value.remedy
