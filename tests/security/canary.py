@@ -19,7 +19,8 @@ from pathlib import Path
 from executor.errors import ExecutorError
 
 _CLONE_NEWNET = 0x40000000
-_NETWORK = "192.0.2"  # TEST-NET-1 (RFC 5737): belongs to nobody
+_NETWORK = "192.0.2"
+"""TEST-NET-1 (RFC 5737): belongs to nobody. Four addresses of it for each process of the tests."""
 
 
 class Canary:
@@ -103,7 +104,8 @@ def test_host(canary: Canary) -> Iterator[tuple[str, int] | None]:
 
     None where that cannot be made (no root, no ip).
     """
-    name = f"hs{os.getpid()}"
+    name, first = f"hs{os.getpid()}", os.getpid() % 63 * 4
+    ours, theirs = f"{_NETWORK}.{first + 1}", f"{_NETWORK}.{first + 2}"
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
@@ -112,27 +114,27 @@ def test_host(canary: Canary) -> Iterator[tuple[str, int] | None]:
     try:
         for line in (
             f"link add {name}a type veth peer name {name}b netns {name}",
-            f"addr add {_NETWORK}.1/24 dev {name}a",
+            f"addr add {ours}/30 dev {name}a",
             f"link set {name}a up",
-            f"-n {name} addr add {_NETWORK}.2/24 dev {name}b",
+            f"-n {name} addr add {theirs}/30 dev {name}b",
             f"-n {name} link set {name}b up",
             f"-n {name} link set lo up",
         ):
             subprocess.run(["ip", *line.split()], check=True, capture_output=True)
         ports: list[int] = []
-        maker = threading.Thread(target=lambda: ports.append(_listen_in(name, canary)))
+        maker = threading.Thread(target=lambda: ports.append(_listen_in(name, theirs, canary)))
         maker.start()
         maker.join()
-        yield f"{_NETWORK}.2", ports[0]
+        yield theirs, ports[0]
     except subprocess.CalledProcessError:
         yield None
     finally:
         subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
-def _listen_in(name: str, canary: Canary) -> int:
+def _listen_in(name: str, address: str, canary: Canary) -> int:
     """A thread moves into the namespace, makes its sockets there, and ends."""
     with Path(f"/run/netns/{name}").open("rb") as namespace:
         if ctypes.CDLL(None).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
             raise ExecutorError("setns")
-    return canary.tcp("test host", f"{_NETWORK}.2")
+    return canary.tcp("test host", address)
