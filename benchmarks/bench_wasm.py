@@ -21,7 +21,7 @@ from wasmtime import wat2wasm
 from benchmarks.table import Row, median_of, microseconds, milliseconds
 from executor import Executor
 from executor.disk.identity import identity_for
-from executor.resolve import open_workspace
+from executor.disk.workspace import open_workspace
 from executor.wasm.cache import Cache
 from executor.wasm.loader import PluginSet
 

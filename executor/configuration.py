@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.disk.workspace import Workspace
 from executor.errors import InvalidConfig
 from executor.hooks import Hook, parse_hooks
 from executor.paths import data_directory
 from executor.permission.decide import Permission
 from executor.policy import Policy, RawPolicy, parse_policy, resolve_policies
-from executor.resolve import Workspace
 from executor.settings import Settings, parse_settings
 
 HOOKS_FILE, SETTINGS_FILE, POLICIES_DIRECTORY = "hooks.json", "config.toml", "policies"

@@ -24,11 +24,11 @@ from pathlib import Path
 from executor import swap
 from executor.action import MAX_TIMEOUT_MS
 from executor.configuration import HOOKS_FILE, ownership_fault
+from executor.disk.workspace import Workspace
 from executor.errors import ExecutorError, Fault, InvalidConfig
 from executor.hook_ids import HookIds, now
 from executor.hook_json import etag_of, hook_etag, hooks_json
 from executor.hooks import MAX_FILE_BYTES, Hook, parse_hooks
-from executor.resolve import Workspace
 
 _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.005

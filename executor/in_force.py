@@ -20,11 +20,12 @@ from executor.bus.base import Report
 from executor.configuration import Configuration, load_configuration
 from executor.disk.identity import identity_for
 from executor.disk.store import Store
+from executor.disk.workspace import Workspace
 from executor.hook_ids import HookIds
 from executor.plan import Place, belongs_to_root
 from executor.registry import Registry, Snapshot, build_snapshot, wanted_policies
 from executor.reload import Candidate, Reloader, Swap
-from executor.resolve import Resolver, Workspace
+from executor.resolve import Resolver
 from executor.runner import Grounds
 from executor.sandboxes import Sandboxes
 from executor.settings import check_state_dir, default_state_dir
@@ -155,6 +156,9 @@ def grounds_for(
         identity,
         protected=tuple(sorted(commands)),
         private=(str(state),),
+        writable=tuple(
+            path for policy in configuration.policies.values() for path in policy.filesystem.write
+        ),
     )
     return Grounds(settings, resolver, identity, places)
 

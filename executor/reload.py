@@ -35,11 +35,11 @@ from executor.configuration import (
     load_policies,
     load_settings,
 )
+from executor.disk.workspace import Workspace
 from executor.errors import ExecutorError, Fault, InvalidConfig, Unavailable
 from executor.hook_ids import HookIds, now
 from executor.hooks import Hook
 from executor.policy import Policy
-from executor.resolve import Workspace
 from executor.settings import Settings
 from executor.watched import PLUGINS, Marks, directories, marks_of, settled
 

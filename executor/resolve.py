@@ -13,15 +13,14 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from executor.admission import PROTECTED_NAMES
 from executor.disk.aliases import real_places, with_second_names
 from executor.disk.beneath import open_beneath, open_plain, open_unlinked, real_path
 from executor.disk.identity import may
 from executor.disk.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
-from executor.errors import InvalidConfig
+from executor.disk.workspace import Workspace
 from executor.hooks import Action
 from executor.job import Mount
 from executor.outcome import Cause, Outcome, error
@@ -40,44 +39,12 @@ _FAULTS_OF_THE_FILE = (
 HIDDEN_WORKSPACE_CWD = "/tmp"  # noqa: S108  (inside the sandbox: its private tmpfs)
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """The workspace, opened once: the boundary comes from here, never from a request."""
-
-    path: str
-    descriptor: int
-    device: int
-    inode: int
-
-    @property
-    def status(self) -> os.stat_result:
-        return os.fstat(self.descriptor)
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-
-
-def open_workspace(directory: str | Path) -> Workspace:
-    """Open a workspace directory. Raises InvalidConfig where there is none, or where its own
-    path could not be shown to a hook."""
-    try:
-        descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as failure:
-        raise InvalidConfig(f"the workspace {directory}: {failure.strerror}") from failure
-    path = real_path(descriptor)
-    fault = grant_fault(path, workspace="", protected=(), writable=False)
-    if fault is not None:
-        os.close(descriptor)
-        raise InvalidConfig(f"the workspace {path}: {fault}")
-    status = os.fstat(descriptor)
-    return Workspace(path, descriptor, status.st_dev, status.st_ino)
-
-
 class Resolver:
     """Looks things up for one snapshot of the configuration; safe to call from threads.
 
     ``protected`` are absolute paths that no writable grant may hold or lie below: the
-    configuration, the state directory and every hook's command.
+    configuration, the state directory and every hook's command. ``private`` may not even be read.
+    ``writable`` are the grants of all policies: below one of them a link may be a hook's.
     """
 
     def __init__(
@@ -88,11 +55,13 @@ class Resolver:
         *,
         protected: Sequence[str] = (),
         private: Sequence[str] = (),
+        writable: Sequence[str] = (),
     ) -> None:
         self._workspace = workspace
         self._store = store
         self._identity = identity
         self._private = tuple(private)
+        self._writable = tuple(self._absolute(path) for path in writable)
         self._protected = (
             *(os.path.join(workspace.path, name) for name in PROTECTED_NAMES),
             *protected,
@@ -156,11 +125,17 @@ class Resolver:
         )
 
     def _open_grant(self, path: str, flags: int) -> int:
-        """In the workspace a link may be an agent's or a hook's, and may change meanwhile."""
+        """In the workspace and in what hooks may write, a link may be somebody's who is not
+        trusted, and may change meanwhile: there none is followed."""
         workspace = self._workspace
-        if not _within(path, workspace.path):
+        if _within(path, workspace.path):
+            return open_unlinked(workspace.descriptor, os.path.relpath(path, workspace.path), flags)
+        around = [one for one in self._writable if path != one and _within(path, one)]
+        if not around:
             return open_plain(path, flags)
-        return open_unlinked(workspace.descriptor, os.path.relpath(path, workspace.path), flags)
+        outermost = min(around, key=len)
+        with _opened(open_plain, outermost, os.O_PATH | os.O_DIRECTORY) as base:
+            return open_unlinked(base, os.path.relpath(path, outermost), flags)
 
     def _grant_fault(self, path: str, real: str, descriptor: int, *, writable: bool) -> str | None:
         """Why an existing path cannot be granted: by its words, its real place, or what it is."""
@@ -178,8 +153,11 @@ class Resolver:
             return None
         for name in PROTECTED_NAMES:
             with contextlib.suppress(FileNotFoundError):
-                os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                return f'it holds "{name}", which no hook may ever write; grant a directory below'
+                owner = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid
+                # What a hook made itself protects nothing: refusing it would let one hook turn
+                # off all that share the directory. (An ordinary user's hooks have the user's id.)
+                if owner != self._identity.uid or owner == os.geteuid():
+                    return f'it holds "{name}", which no hook may ever write; grant one below'
         if (fault := self._alias_fault(real)) is not None:
             return fault
         if not may(self._identity, descriptor, 0o3):

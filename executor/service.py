@@ -23,6 +23,7 @@ from executor.bus.listener import Listener
 from executor.bus.metrics import BusCollector
 from executor.configuration import Configuration
 from executor.depth import next_depth
+from executor.disk.workspace import open_workspace
 from executor.dispatcher import Dispatcher
 from executor.events import new_session_id
 from executor.flights import Flights
@@ -38,7 +39,6 @@ from executor.ledger.metrics import Metrics
 from executor.pipeline import current, opened_gate
 from executor.receipt import Receipt
 from executor.reload import Reloader
-from executor.resolve import open_workspace
 from executor.runner import Runner
 from executor.settings import BusSettings
 from executor.verdict import Verdict

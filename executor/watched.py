@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from executor.configuration import HOOKS_FILE, POLICIES_DIRECTORY, SETTINGS_FILE
-from executor.resolve import Workspace
+from executor.disk.workspace import Workspace
 
 PLUGINS = "plugins"
 _MAX_STEPS = 1024

@@ -254,7 +254,9 @@ class DockerBackend:
         labels = document.get("Labels") or {}
         deadline = labels.get(bodies.LABEL_DEADLINE, "")
         late = deadline.isdigit() and int(deadline) + _STALE_SECONDS < time.time()
-        return late or self._instance.is_dead(labels[bodies.LABEL_INSTANCE])
+        # The wall clock may have jumped: what still runs is ended by its cell, not by us.
+        ended = document.get("State") != "running"
+        return (late and ended) or self._instance.is_dead(labels[bodies.LABEL_INSTANCE])
 
     async def drain(self) -> None:
         """Wait until the containers of all ended runs are deleted."""

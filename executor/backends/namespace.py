@@ -285,7 +285,7 @@ def _job_frame(job: Job, where: Hierarchies, *, hold: bool = False) -> bytes:
 
 def _notes(where: Hierarchies) -> tuple[str, ...]:
     instead = {
-        "memory": "memory is limited for each process, not for all together",
+        "memory": "memory is limited for each process, not for all together, and not shared memory",
         "pids": "processes are limited by RLIMIT_NPROC",
         "cpu": "cpu time is not limited",
     }

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from executor.bus.base import running, silent
 from executor.bus.choice import bus_for
 from executor.configuration import Configuration
+from executor.disk.workspace import Workspace
 from executor.errors import ExecutorError, InvalidConfig, Unavailable
 from executor.in_force import grounds_for, state_directory
 from executor.plan import Place
 from executor.policy import Policy
 from executor.registry import wanted_policies
-from executor.resolve import Workspace
 from executor.sandboxes import Sandboxes
 from executor.service import Executor
 from executor.wasm.opened import OpenedPlugins, open_plugins

@@ -17,7 +17,7 @@ FIRST_CONTACT_SECONDS = 10.0
 def bus_settings(url: str | None, where: Where) -> BusSettings:
     """``[bus]`` of the workspace, with this address. Raises UsageError where there is none."""
     from executor.configuration import load_settings
-    from executor.resolve import open_workspace
+    from executor.disk.workspace import open_workspace
     from executor.settings import BusSettings
 
     place = open_workspace(where.workspace)

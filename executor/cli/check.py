@@ -18,7 +18,7 @@ from executor.policy import Policy
 
 if TYPE_CHECKING:
     from executor.check.opening import Opening
-    from executor.resolve import Workspace
+    from executor.disk.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ async def examine(where: Where) -> Report:
     import anyio.to_thread
 
     from executor.check.opening import try_to_open
-    from executor.resolve import open_workspace
+    from executor.disk.workspace import open_workspace
 
     workspace = await anyio.to_thread.run_sync(open_workspace, where.workspace)
     try:

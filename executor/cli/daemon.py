@@ -15,9 +15,9 @@ from typing import Any
 from executor import control
 from executor.cli.options import Where
 from executor.configuration import load_settings
+from executor.disk.workspace import Workspace, open_workspace
 from executor.errors import ExecutorError, InvalidConfig, Unavailable
 from executor.in_force import state_directory
-from executor.resolve import Workspace, open_workspace
 
 _MAX_ANSWER = 256 * 1024 * 1024
 

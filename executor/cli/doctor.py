@@ -19,8 +19,8 @@ from executor.cli.options import HERE, Json, Where
 if TYPE_CHECKING:
     from executor.backends.base import Backend, Control
     from executor.configuration import Configuration
+    from executor.disk.workspace import Workspace
     from executor.job import Job
-    from executor.resolve import Workspace
     from executor.sandboxes import Sandboxes
 
 BACKENDS = ("docker", "namespace")
@@ -160,8 +160,8 @@ def is_old_runc(version: str) -> bool:
 def _empty_workspace() -> Iterator[tuple[Workspace, Configuration]]:
     """A workspace of nobody's, with the shipped policies, that leaves no state behind."""
     from executor.configuration import Configuration, shipped_policies
+    from executor.disk.workspace import open_workspace
     from executor.policy import resolve_policies
-    from executor.resolve import open_workspace
     from executor.settings import Settings, StateSettings
 
     with TemporaryDirectory(prefix="hook-executor-doctor-") as place:

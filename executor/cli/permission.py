@@ -66,8 +66,8 @@ def _object(text: str) -> Mapping[str, object]:
 
 def _permission(where: Where) -> Permission:
     from executor.configuration import load_settings
+    from executor.disk.workspace import open_workspace
     from executor.permission.decide import Permission
-    from executor.resolve import open_workspace
 
     workspace = open_workspace(where.workspace)
     try:

@@ -22,7 +22,7 @@ app = App(name="plugins", help="List and check the WASM plugins.", help_format="
 @app.command(name="list")
 def list_plugins(*, json: Json = False, where: Where = HERE) -> int:
     """Every plugin of the workspace, with the events that it reacts to. Compiles nothing."""
-    from executor.resolve import open_workspace
+    from executor.disk.workspace import open_workspace
     from executor.wasm.loader import manifests
 
     workspace = open_workspace(where.workspace)
@@ -68,8 +68,8 @@ async def _examine(
     from pathlib import Path
 
     from executor.configuration import load_configuration
+    from executor.disk.workspace import open_workspace
     from executor.in_force import grounds_for, state_directory
-    from executor.resolve import open_workspace
     from executor.wasm.opened import open_plugins
 
     workspace = open_workspace(where.workspace)

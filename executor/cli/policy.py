@@ -117,7 +117,7 @@ def _rules() -> list[tuple[str, str]]:
 
 def _policies(where: Where) -> Mapping[str, Policy]:
     from executor.configuration import load_policies
-    from executor.resolve import open_workspace
+    from executor.disk.workspace import open_workspace
 
     workspace = open_workspace(where.workspace)
     try:
@@ -128,7 +128,7 @@ def _policies(where: Where) -> Mapping[str, Policy]:
 
 def _configuration(where: Where) -> Configuration:
     from executor.configuration import load_configuration
-    from executor.resolve import open_workspace
+    from executor.disk.workspace import open_workspace
 
     workspace = open_workspace(where.workspace)
     try:

@@ -109,9 +109,9 @@ async def _configuration(
     import anyio.to_thread
 
     from executor.configuration import load_configuration
+    from executor.disk.workspace import open_workspace
     from executor.document import hint
     from executor.hooks import parse_action
-    from executor.resolve import open_workspace
 
     place = await anyio.to_thread.run_sync(open_workspace, where.workspace)
     try:

@@ -21,9 +21,9 @@ import anyio.to_thread
 
 from executor.configuration import ownership_fault
 from executor.disk.beneath import open_beneath
+from executor.disk.workspace import Workspace
 from executor.errors import InvalidConfig
 from executor.plugins import MAX_FILE_BYTES, Manifest, parse_manifest
-from executor.resolve import Workspace
 from executor.wasm.cache import Cache, Compiled, Rejected
 
 DIRECTORY = "plugins"

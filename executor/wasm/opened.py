@@ -17,8 +17,9 @@ import anyio
 from executor.backends.wasm import WasmBackend
 from executor.cell import seccomp
 from executor.configuration import Configuration
+from executor.disk.workspace import Workspace
 from executor.plan import Identity
-from executor.resolve import Resolver, Workspace
+from executor.resolve import Resolver
 from executor.subscription import PluginSubscription
 from executor.wasm.binding import MIB, bind
 from executor.wasm.cache import Cache

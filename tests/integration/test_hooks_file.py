@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from executor import swap
+from executor.disk.workspace import open_workspace
 from executor.hook_ids import HookIds
 from executor.hooks import parse_hooks
 from executor.hooks_file import HooksFile, Stale
-from executor.resolve import open_workspace
 from tests.support import Workspace
 
 
@@ -180,7 +180,7 @@ import os, signal, sys
 from executor import swap
 from executor.hook_ids import HookIds
 from executor.hooks_file import HooksFile
-from executor.resolve import open_workspace
+from executor.disk.workspace import open_workspace
 step, when, place, state = sys.argv[1:]
 home = os if hasattr(os, step) else swap
 real = getattr(home, step)

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from executor.disk.workspace import open_workspace
 from executor.errors import Refused
 from executor.in_force import state_directory
-from executor.resolve import open_workspace
 from tests.integration.daemons import Running, cli, daemon
 from tests.support import TOOL_CALL, Workspace, bash
 

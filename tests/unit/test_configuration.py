@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pytest
 
 from executor.configuration import load_configuration, ownership_fault
+from executor.disk.workspace import open_workspace
 from executor.errors import InvalidConfig
 from executor.registry import build_snapshot, wanted_policies
-from executor.resolve import open_workspace
 from executor.subscription import AnySubscription
 from tests.support import Workspace
 

@@ -45,7 +45,8 @@ def test_an_edited_hook_keeps_its_id_and_its_first_time(ids: HookIds) -> None:
 
 
 def test_the_same_words_are_the_same_hook_wherever_they_stand(ids: HookIds) -> None:
-    first, second = {"command": "p", "args": ["1"]}, {"command": "p", "args": ["2"]}
+    first: dict[str, object] = {"command": "p", "args": ["1"]}
+    second: dict[str, object] = {"command": "p", "args": ["2"]}
     before = ids.settle(hooks(first, second))
     after = ids.settle(hooks(second, first))
     assert [hook.id for hook in after] == [before[1].id, before[0].id]

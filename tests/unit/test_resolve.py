@@ -10,12 +10,13 @@ import pytest
 
 from executor.configuration import shipped_policies
 from executor.disk.store import Store
+from executor.disk.workspace import open_workspace
 from executor.errors import InvalidConfig
 from executor.hooks import Action
 from executor.outcome import Cause, Status
 from executor.plan import Files, Identity
 from executor.policy import Policy, resolve_policies
-from executor.resolve import Resolver, open_workspace
+from executor.resolve import Resolver
 from tests.support import Workspace
 
 ME = Identity(os.geteuid(), os.getegid())
@@ -208,3 +209,35 @@ def test_looking_leaves_no_descriptor_open(resolver: Resolver, workspace: Worksp
         look(resolver, command="./a.sh", cwd=".")
         look(resolver, command="./none", cwd="none")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: only root's hooks have another id")
+def test_a_hook_cannot_turn_off_the_others_by_a_name_of_its_own(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    opened = open_workspace(workspace.path)
+    resolver = Resolver(opened, Store(tmp_path / "store"), Identity(4711, 4711))
+    shared = tmp_path / "log"
+    shared.mkdir()
+    os.chown(shared, 4711, 4711)
+    (shared / "hooks.json").touch()
+    assert "hooks.json" in look(resolver, granting(write=(str(shared),))).faults[0]
+    os.chown(shared / "hooks.json", 4711, 4711)
+    assert look(resolver, granting(write=(str(shared),))).faults == ()
+    opened.close()
+
+
+def test_no_link_is_followed_below_what_another_policy_lets_hooks_write(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    opened = open_workspace(workspace.path)
+    shared = tmp_path / "log"
+    (tmp_path / "secret").mkdir()
+    shared.mkdir()
+    (shared / "door").symlink_to(tmp_path / "secret")
+    wanted = granting(read=(str(shared / "door"),))
+    trusting = Resolver(opened, Store(tmp_path / "store"), ME)
+    assert look(trusting, wanted).faults == ()
+    careful = Resolver(opened, Store(tmp_path / "store"), ME, writable=(str(shared),))
+    assert "symbolic link" in look(careful, wanted).faults[0]
+    opened.close()
