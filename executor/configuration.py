@@ -131,12 +131,17 @@ def _read(workspace: Workspace, name: str, *, owned_by_workspace: bool) -> bytes
         return None
     except OSError as failure:
         raise InvalidConfig(f"cannot be read: {failure.strerror}", where=name) from failure
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidConfig("it is no regular file", where=name)
         _check(status, workspace, name, owned_by_workspace=owned_by_workspace)
-        data = file.read(_MAX_FILE_BYTES + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as failure:
+        raise InvalidConfig(f"cannot be read: {failure.strerror}", where=name) from failure
+    finally:
+        os.close(descriptor)
     if len(data) > _MAX_FILE_BYTES:
         raise InvalidConfig(f"it is larger than {_MAX_FILE_BYTES} bytes", where=name)
     return data

@@ -164,11 +164,15 @@ class Reloader:
         ``always`` reads them even where nothing seems to have changed.
         """
         async with self._lock:
-            marks = await anyio.to_thread.run_sync(marks_of, self._workspace)
-            again = 0.0 < self._retry_at <= time.monotonic()
-            if marks == self._marks and not again and not always:
-                return
-            await self._refresh(marks)
+            try:
+                marks = await anyio.to_thread.run_sync(marks_of, self._workspace)
+                again = 0.0 < self._retry_at <= time.monotonic()
+                if marks == self._marks and not again and not always:
+                    return
+                await self._refresh(marks)
+            except OSError as failure:  # no descriptor is left, the disk fails: no agent's fault
+                self._tell({TOGETHER: (Fault("", str(failure)),)}, applied=False)
+                marks = {}
             # A file written twice within one tick of the clock keeps its times: look once more.
             self._marks = marks if settled(marks) else None
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from executor.admission import PROTECTED_NAMES
 from executor.disk.aliases import real_places, with_second_names
 from executor.disk.beneath import open_beneath, open_plain, open_unlinked, real_path
-from executor.disk.identity import may
+from executor.disk.identity import may, may_read
 from executor.disk.store import MAX_COMMAND_BYTES, CommandTooLarge, Store
 from executor.disk.workspace import Workspace
 from executor.hooks import Action
@@ -61,6 +61,9 @@ class Resolver:
         self._store = store
         self._identity = identity
         self._private = tuple(private)
+        # Run by root for a user's workspace: hooks.json may be that user's, and must not name
+        # what only root can read.
+        self._lent_eyes = os.geteuid() == 0 and workspace.status.st_uid != 0
         self._writable = tuple(self._absolute(path) for path in writable)
         self._protected = (
             *(os.path.join(workspace.path, name) for name in PROTECTED_NAMES),
@@ -238,6 +241,14 @@ class Resolver:
                     return _unusable(
                         path, Cause.NOT_EXECUTABLE, f"no execute bit; run: chmod +x {path}"
                     )
+                if self._lent_eyes and not may_read(
+                    self._identity, descriptor, real_path(descriptor)
+                ):
+                    faults.append(
+                        f"command {path}: uid {self._identity.uid}, whose workspace this is, may "
+                        "not read it; root does not read files for others"
+                    )
+                    return Files((), path, "")
                 stored = self._store.put(descriptor)
                 target = real_path(descriptor) if inside and shown else path
         except FileNotFoundError:

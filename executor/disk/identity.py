@@ -60,6 +60,24 @@ def may(identity: Identity, descriptor: int, permission: int) -> bool:
     return mode & permission == permission
 
 
+def may_read(identity: Identity, descriptor: int, path: str) -> bool:
+    """Whether the identity could have opened this file itself: its own permission, and the way
+    there. ``path`` is where the descriptor stands."""
+    if not may(identity, descriptor, 4):
+        return False
+    for parent in Path(path).parents:
+        try:
+            directory = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            if not may(identity, directory, 1):
+                return False
+        finally:
+            os.close(directory)
+    return True
+
+
 def _configured(name: str) -> Identity:
     if name.isdecimal():
         uid = int(name)

@@ -83,9 +83,12 @@ def _below(
                 if depth >= _MAX_DEPTH:
                     yield place, "deeper than this looks"
                     continue
-                with contextlib.suppress(OSError):
+                try:
                     below = os.open(entry.name, flags, dir_fd=descriptor)
-                    yield from _below(below, place, device, depth + 1)
+                except OSError as failure:
+                    yield place, f"a directory that cannot be looked into ({failure.strerror})"
+                    continue
+                yield from _below(below, place, device, depth + 1)
     finally:
         os.close(descriptor)
 

@@ -6,6 +6,7 @@ character reaches a terminal and no hook can forge a line.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from functools import cached_property
 from typing import Any
@@ -46,8 +47,8 @@ class Log:
 
     def append(self, record: Record) -> None:
         outcome = record.outcome
-        write = self._logger.info if outcome.status in _QUIET else self._logger.warning
-        write(
+        self._write(
+            "info" if outcome.status in _QUIET else "warning",
             "run",
             hook=printable(record.hook),
             on=record.event,
@@ -66,7 +67,12 @@ class Log:
         (self.info if good else self.warning)(message, **details)
 
     def info(self, message: str, **details: object) -> None:
-        self._logger.info(printable(message), **details)
+        self._write("info", printable(message), **details)
 
     def warning(self, message: str, **details: object) -> None:
-        self._logger.warning(printable(message), **details)
+        self._write("warning", printable(message), **details)
+
+    def _write(self, level: str, message: str, **details: object) -> None:
+        # A full disk, a closed stderr, no descriptor left: a line is lost, and nothing else.
+        with contextlib.suppress(OSError, ValueError):
+            getattr(self._logger, level)(message, **details)

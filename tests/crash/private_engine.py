@@ -38,7 +38,10 @@ class PrivateEngine:
             raise AssertionError
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
+                # In a network of its own: without a bridge it would remove that of the machine's.
                 [
+                    "unshare",
+                    "--net",
                     daemon,
                     *_OPTIONS,
                     f"--data-root={self._directory}/root",

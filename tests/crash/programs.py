@@ -45,10 +45,14 @@ def ended(words: Sequence[str], workspace: Path) -> subprocess.CompletedProcess[
 
 
 def await_up(fifo: Path) -> None:
-    """Until a hook has written "up" into the FIFO, which must come."""
+    """Until a hook has written "up" into the FIFO and closed it, which must come."""
     descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    said: list[bytes] = []
     try:
-        assert select.select([descriptor], [], [], SECONDS)[0], "the hook has not begun"
-        assert os.read(descriptor, 100) == b"up\n"
+        # To its end: the next reader would take a writer that has yet to close for its own.
+        while said[-1:] != [b""]:
+            assert select.select([descriptor], [], [], SECONDS)[0], "the hook has not begun"
+            said.append(os.read(descriptor, 100))
+        assert said == [b"up\n", b""]
     finally:
         os.close(descriptor)

@@ -93,7 +93,10 @@ async def test_a_killed_engine_is_an_engine_lost_and_the_next_start_sweeps(
     workspace: Workspace, engine: PrivateEngine, traces: Traces, mark: str, up: Path
 ) -> None:
     workspace.hooks(
-        {"turn_complete": [a_hook_that_stays(mark)], "tool_call": [bash(f": {mark}; echo ran")]}
+        {
+            "turn_complete": [a_hook_that_stays(mark, timeout_ms=30_000)],
+            "tool_call": [bash(f": {mark}; echo ran")],
+        }
     )
     async with Executor.open(workspace.path, sandbox="docker") as executor:
         receipt = executor.emit("turn_complete", {})
@@ -110,7 +113,7 @@ async def test_a_killed_engine_is_an_engine_lost_and_the_next_start_sweeps(
         assert (found.outcome.status, found.outcome.stdout) == (Status.OK, b"ran\n"), found.outcome
     answer = await anyio.to_thread.run_sync(ended, emit(workspace, "docker"), workspace.path)
     assert answer.returncode == 0, answer.stderr
-    # The new engine does not know the old one's processes: the cell ends them, at their grace.
+    # What the new engine does not find again ends by its own cell's deadline.
     assert await anyio.to_thread.run_sync(traces.await_end, ENGINE_SECONDS) == []
     assert traces.left() == []
 

@@ -77,7 +77,8 @@ def test_five_hundred_writes_by_api_and_by_hand_lose_nothing(
     watching.join()
     assert faults == []
     found = commands(workspace)
-    assert len(found) == 501
+    # A save by hand that is taken back may have been read by a writer of ours, and is made again.
+    assert sum(not name.startswith("hand") for name in found) == 401
     assert set(found) == wanted | {f"hand{turn}" for turn in range(100)}
     ids = [hook.id for hook in file.read().hooks]
     assert len(set(ids)) == len(ids)

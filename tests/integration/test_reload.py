@@ -250,3 +250,32 @@ async def test_runs_in_flight_keep_what_they_started_with(workspace: Workspace) 
         slow.go.set()
         await receipt.wait()
         assert sorted(job.command for job in slow.jobs) == ["old", "older"]
+
+
+@pytest.mark.parametrize("name", ["hooks.json", "config.toml"])
+async def test_a_directory_in_place_of_a_file_ends_nobody(workspace: Workspace, name: str) -> None:
+    workspace.file("hooks.json", document("old"))
+    workspace.settings("")
+    async with Executor.open(workspace.path, backends={"fake": FakeBackend()}) as executor:
+        (workspace.path / name).unlink()
+        (workspace.path / name).mkdir()
+        await until(executor.reloader, lambda: bool(executor.reloader.state.failures))
+        assert await ran(executor) == ["old"]
+
+
+async def test_a_look_that_the_system_refuses_is_told_and_repeated(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.file("hooks.json", document("old"))
+    async with Executor.open(workspace.path, backends={"fake": FakeBackend()}) as executor:
+
+        def refused(_: object) -> object:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("executor.reload.marks_of", refused)
+            await executor.reloader.refresh()
+            assert executor.reloader.state.failures
+        by_rename(workspace, "hooks.json", document("new"))
+        await until(executor.reloader, lambda: commands(executor) == ["new"])
+        assert executor.reloader.state.failures == {}

@@ -106,6 +106,13 @@ def test_a_fifo_or_directory_in_place_of_a_file_is_refused_and_does_not_hang(
         loaded(workspace)
 
 
+@pytest.mark.parametrize("name", ["hooks.json", "config.toml", "policies/x.toml"])
+def test_a_directory_in_place_of_a_file_is_refused_by_name(workspace: Workspace, name: str) -> None:
+    (workspace.path / name).mkdir(parents=True)
+    with pytest.raises(InvalidConfig, match="regular file"):
+        loaded(workspace)
+
+
 def test_a_policies_directory_that_others_may_write_is_refused(workspace: Workspace) -> None:
     (workspace.path / "policies").mkdir()
     (workspace.path / "policies").chmod(0o777)

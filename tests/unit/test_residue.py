@@ -59,6 +59,12 @@ def test_a_link_to_a_setuid_file_elsewhere_is_not_followed(tmp_path: Path) -> No
     assert len(residue([granted(outside)])) == 1
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="an ordinary user: root looks everywhere")
+def test_a_directory_that_cannot_be_looked_into_is_told(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0)
+    assert "cannot be looked into" in residue([granted(tmp_path)])[0]
+
+
 def test_what_is_read_only_is_not_walked(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert residue([granted(tmp_path, writable=False)]) == ()

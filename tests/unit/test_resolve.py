@@ -241,3 +241,25 @@ def test_no_link_is_followed_below_what_another_policy_lets_hooks_write(
     careful = Resolver(opened, Store(tmp_path / "store"), ME, writable=(str(shared),))
     assert "symbolic link" in look(careful, wanted).faults[0]
     opened.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: only root sees more than the owner")
+def test_root_reads_no_command_for_an_owner_who_may_not(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    os.chown(workspace.path, 4711, 4711)
+    hidden, plain = tmp_path / "hidden", tmp_path / "plain.sh"
+    hidden.mkdir(mode=0o700)
+    for script in (hidden / "a.sh", plain):
+        script.write_text("#!/bin/sh\n")
+        script.chmod(0o755)
+    for parent in plain.parents:
+        if parent.owner() == "root" and str(parent).startswith("/tmp/"):
+            parent.chmod(0o755)
+    opened = open_workspace(workspace.path)
+    resolver = Resolver(opened, Store(tmp_path / "store"), Identity(4711, 4711))
+    assert "may not read it" in look(resolver, command=str(hidden / "a.sh")).faults[0]
+    assert look(resolver, command=str(plain)).faults == ()
+    plain.chmod(0o711)
+    assert "may not read it" in look(resolver, command=str(plain)).faults[0]
+    opened.close()
