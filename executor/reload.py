@@ -45,7 +45,7 @@ from executor.watched import PLUGINS, Marks, directories, marks_of, settled
 
 TOGETHER = "workspace"
 """The part that is told where each file is fine and the whole still cannot be had."""
-_STEP_MS = 15
+_STEP_MS = 5
 """Quiet time that ends a burst of saves; latency and half-written reads are traded here."""
 _BURST_MS = 400
 _LOOK_MS = 1000
