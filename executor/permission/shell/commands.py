@@ -13,16 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from executor.permission.shell.literals import MANY, ONE, PRIVATE
+from executor.permission.shell.suspects import SUSPECTS, no_script, suspect, suspect_assignment
 from executor.permission.shell.words import Simple, Split, split_nested, split_shell
 from executor.permission.shell.wrappers import (
     ANY,
     ASSIGNMENT,
+    FED,
+    FOREIGN,
+    LOADER,
     SHELLS,
     WRAPPERS,
     Wrapper,
     after_options,
+    shell_options,
 )
 
+_STARTS = re.compile(r"-[A-Za-z]*[si]|--shell|--login")
+_ATTACHED = re.compile(r"^--[^=]*=|^-\w*?c|^-\w")
+"""What stands before a text that is one word with its option."""
 MAX_LEVELS = 12
 """Wrappers around wrappers."""
 _MAX_SUFFIXES = 64
@@ -31,7 +39,7 @@ _SIMPLE_TEXT = re.compile(r"[A-Za-z0-9_./,:@%+=\- ]*", re.ASCII)
 _SPECIAL = frozenset(
     {*WRAPPERS, *SHELLS, *ANY, "find", "eval", "trap", "alias", "source", ".", "if", "then", "else"}
     | {"elif", "fi", "for", "select", "case", "esac", "while", "until", "do", "done", "function"}
-    | {"coproc", "in"}
+    | {"coproc", "in", *SUSPECTS}
 )
 
 
@@ -64,7 +72,8 @@ def read_shell(text: str) -> Reading:
         words = tuple(text.split())
         if not words:
             return Reading(())
-        if "=" not in words[0] and words[0].rpartition("/")[2] not in _SPECIAL:
+        name = words[0].rpartition("/")[2]
+        if "=" not in words[0] and name not in _SPECIAL and not name.startswith("ld"):
             return Reading((Command(words),))
     split = Split()
     split_shell(text, split)
@@ -101,6 +110,8 @@ class _Unwrapping:
         if self._level > MAX_LEVELS or len(self._found) > 1_000:
             self._split.doubts.unclear.append("commands run commands too many times over")
         else:
+            if (why := suspect(words, here)) is not None:
+                self._unclear(why)
             self._look_inside(words, here)
         self._level -= 1
 
@@ -115,15 +126,15 @@ class _Unwrapping:
         elif name in SHELLS:
             transparent = self._shell(words, here)
         elif name in WRAPPERS:
-            transparent = self._wrapped(name, WRAPPERS[name], words)
-        elif name in ANY:
-            self._every_suffix(words)
+            transparent = self._wrapped(name, WRAPPERS[name], words, here)
+        elif name in ANY or LOADER.fullmatch(name):
+            self._any(name, words, here)
         elif name == "find":
             self._find(words)
         elif name in ("eval", "trap", "alias"):
             transparent = self._text_command(name, words)
-        elif name in ("source", ".") and _has_hole(words[1:2]):
-            self._unknown("it runs a script that is not known")
+        elif name in ("source", "."):
+            self._script(words[1:] if words[1:2] and words[1][:1] == "-" else words[1:2], here)
         self._keep(words, transparent=transparent)
 
     def _keep(self, words: tuple[str, ...], *, transparent: bool = False) -> None:
@@ -134,44 +145,60 @@ class _Unwrapping:
         self._split.doubts.caveats.append(why)
         self._keep((MANY,))
 
+    def _any(self, name: str, words: tuple[str, ...], here: Sequence[str]) -> None:
+        if name in FED and (here or sum(word[:1] != "-" for word in words) < 3):
+            self._unclear(f"{name} may run what it is fed")
+            self._texts(here)
+        self._every_suffix(words)
+
+    def _unclear(self, why: str) -> None:
+        self._split.doubts.unclear.append(why)
+
     def _text(self, text: str) -> None:
         """A text that a shell reads."""
         if MANY in text or ONE in text:
             self._unknown("a text with expansions is read as commands")
         split_nested(text, self._split)
 
+    def _script(self, paths: Sequence[str], here: Sequence[str]) -> None:
+        if any(map(no_script, paths)):
+            self._unknown("it runs a script that is not known")
+            self._texts(here)
+
+    def _texts(self, here: Sequence[str]) -> None:
+        for text in here:
+            self._text(text)
+
     def _shell(self, words: tuple[str, ...], here: Sequence[str]) -> bool:
         """Whether all that it runs is now known."""
-        takes_text, at = False, 1
-        while at < len(words) and words[at][:1] in ("-", "+"):
-            word = words[at]
-            if word in ("-", "--"):
-                at += 1
-                break
-            if not word.startswith("--"):
-                takes_text |= "c" in word and word.startswith("-")
-                at += 1 if word[-1] not in "oO" else 2
-            elif word in ("--rcfile", "--init-file"):
-                self._unknown("a shell reads another start file")
-                at += 2
-            else:
-                at += 1
+        options = shell_options(words)
+        if options is None:
+            self._unclear("the options of a shell are not all known")
+            self._texts(here)
+            self._every_suffix(words)
+            return False
+        letters, at = options
+        name = words[0].rpartition("/")[2]
+        if name in FOREIGN:
+            self._unclear(f"{name} reads commands in another way")
         operand = words[at] if at < len(words) else None
-        if operand is None or (operand == "-" and not takes_text):
-            for text in here:
-                self._text(text)
+        if "c" in letters and operand is not None:
+            if "s" in letters:
+                self._unclear("a shell is given a text and reads its input too")
+            self._text(operand)
+            return True
+        if operand is None or operand == "-" or "s" in letters:
+            self._texts(here)
             if not here:
                 self._unknown("a shell reads commands from its input")
             return bool(here)
-        if takes_text:
-            self._text(operand)
-            return True
-        if _has_hole((operand,)) or operand.startswith("/dev/"):
-            self._unknown("a shell runs a script that is not known")
+        self._script((operand,), here)
         self._keep(words[at:], transparent=True)
         return False
 
-    def _wrapped(self, name: str, wrapper: Wrapper, words: tuple[str, ...]) -> bool:
+    def _wrapped(
+        self, name: str, wrapper: Wrapper, words: tuple[str, ...], here: Sequence[str]
+    ) -> bool:
         if name == "env" and any(re.match(r"-[a-z]*S|--split-string", word) for word in words):
             self._split.doubts.caveats.append("env splits a text")
             for word in words[1:]:
@@ -187,9 +214,13 @@ class _Unwrapping:
         for word in options:
             if wrapper.assignments and ASSIGNMENT.match(word):
                 self._split.doubts.caveats.append(f"it sets {word.partition('=')[0]}")
+                if (why := suspect_assignment(word)) is not None:
+                    self._unclear(why)
+        if name in ("sudo", "doas") and (here or not inner) and any(map(_STARTS.match, options)):
+            self._unclear(f"{name} starts a shell that reads its input")
         if name == "xargs":
             inner = _fed(inner, options)
-        self._command(inner)
+        self._command(inner, here)
         return wrapper.transparent and bool(inner)
 
     def _every_suffix(self, words: tuple[str, ...]) -> None:
@@ -198,10 +229,11 @@ class _Unwrapping:
             self._split.doubts.unclear.append(f"the words of {words[0]} are too many to follow")
         for at in range(1, min(len(words), _MAX_SUFFIXES)):
             word = words[at]
-            if word.startswith("-") and "=" not in word:
+            texts = any(char in word for char in " \t\n;&|")
+            if word.startswith("-") and "=" not in word and not texts:
                 continue
-            if any(char in word for char in " \t\n;&|"):
-                self._text(word.partition("=")[2] if word.startswith("-") else word)
+            if texts:
+                self._text(_ATTACHED.sub("", word))
             name = word.rpartition("/")[2]
             if name in SHELLS or name in WRAPPERS or name in ANY or name == "find":
                 self._command(words[at:])

@@ -141,6 +141,8 @@ class WordReader:
                 inside = self.text[self.at : position]
                 closes = self.text.startswith("))", position)
                 if not closes or "$(" in inside or not _ARITHMETIC.fullmatch(inside):
+                    if "'" in inside or "\\" in inside:
+                        self._doubts.unclear.append("it may be arithmetic with quotes")
                     return False
                 self.at = position + 2
                 return True
@@ -204,6 +206,8 @@ class WordReader:
             return hole
         if text.startswith("{", self.at):
             self.at += 1
+            if text[self.at : self.at + 1] in ("|", " ", "\t", "\n"):
+                self._doubts.unclear.append("some shells run what is inside ${ …; }")
             self._doubts.depth += 1
             splits = self._braced()
             self._doubts.depth -= 1
@@ -231,8 +235,12 @@ class WordReader:
             char = self.text[self.at]
             self.at += 1
             if char == "}":
+                if self.text.endswith("@P}", start, self.at):
+                    self._doubts.unclear.append("${…@P} runs what a variable holds")
                 return "@" in self.text[start : self.at]
             if char == "\\":
+                if self.text[self.at : self.at + 1] in ("$", "`"):
+                    self._doubts.unclear.append("an expansion is quoted inside ${…}")
                 self.at += 1
             elif char == "$":
                 self._dollar(quoted=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from executor.permission.shell.literals import MANY, ONE, PRIVATE, expanded, literal
 from executor.permission.shell.quotes import ENDS, MAX_DEPTH, Doubts, Word, WordReader
+from executor.permission.shell.suspects import suspect, suspect_assignment
 
 MAX_CHARACTERS = 32_768
 MAX_COMMANDS = 1_000
@@ -28,6 +29,8 @@ _RESERVED = frozenset(
 )
 _HEADS = frozenset({"for", "select", "case", "[["})
 """Their words name variables and values; the commands come after a separator."""
+_AFTER_TIME = _RESERVED | _HEADS | {"time", "function", "coproc"}
+"""What bash does not take as a program's name after ``time``."""
 _REDIRECTION = re.compile(
     r"(?:\d+|\{\w+\})?(<<<|<<-?|<>|<&|>&|>>|>\||&>>|&>|<(?!\()|>(?!\())", re.ASCII
 )
@@ -181,12 +184,14 @@ class _Scanner:
         rest = _without_reserved(words)
         if rest and rest[0].unquoted and rest[0].text in _HEADS:
             self._doubts.caveats.append(f"it uses {rest[0].text}")
+            self._doubt(suspect([word.text for word in rest]))
             return
         if rest and rest[0].unquoted and rest[0].text in ("function", "coproc"):
             self._doubts.unclear.append(f"it uses {rest[0].text}")
             rest = _without_reserved(rest[2 if rest[0].text == "function" else 1 :])
         while rest and (found := _ASSIGNMENT.match(rest[0].text)) and found.end() <= rest[0].bare:
             self._doubts.caveats.append(f"it sets {rest[0].text.partition('=')[0]}")
+            self._doubt(suspect_assignment(rest[0].text))
             rest = rest[1:]
         plain = [piece for word in rest for piece in expanded(word.text)]
         if len(plain) != len(rest):
@@ -195,6 +200,10 @@ class _Scanner:
         if plain or current.here:
             current.words = tuple(plain)
             self._into.add(current)
+
+    def _doubt(self, why: str | None) -> None:
+        if why is not None:
+            self._doubts.unclear.append(why)
 
     def _redirect(self, found: re.Match[str], current: Simple) -> None:
         operator = found[1]
@@ -205,6 +214,11 @@ class _Scanner:
             self._read.at += 1  # bash ends the redirection here, whatever follows
             return
         target = self._read.word().text
+        if operator.startswith("<<") and found[0] not in (operator, f"0{operator}"):
+            self._doubts.unclear.append("a here-document is not for the standard input")
+        fed = current.here or any(document[3] is current for document in self._documents)
+        if fed and operator in ("<", "<&", "<>"):
+            self._doubts.unclear.append("a command has more than one input")
         if operator in ("<<", "<<-"):
             quoted = any(char in "'\"\\" for char in self._read.text[start : self._read.at])
             if not target or PRIVATE.search(target):
@@ -253,6 +267,17 @@ def _only_reserved(words: list[Word]) -> bool:
 
 def _without_reserved(words: list[Word]) -> list[Word]:
     start = 0
-    while start < len(words) and words[start].unquoted and words[start].text in _RESERVED:
-        start += 1
+    while start < len(words) and words[start].unquoted:
+        if words[start].text == "time":
+            after = start + 1
+            while after < len(words) and words[after].text in ("-p", "--"):
+                after += 1
+            following = words[after] if after < len(words) else None
+            if following is None or not following.unquoted or following.text not in _AFTER_TIME:
+                break
+            start = after
+        elif words[start].text in _RESERVED:
+            start += 1
+        else:
+            break
     return words[start:]

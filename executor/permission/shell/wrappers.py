@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from executor.permission.shell.literals import MANY, ONE
 
-ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+ASSIGNMENT = re.compile(r"[^-=][^=]*=")
+"""As env and sudo take it, which ask for no proper name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,15 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "nocorrect": Wrapper(transparent=True),
 }
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish"})
+FOREIGN = frozenset({"csh", "tcsh", "fish", "elvish", "nu", "xonsh", "pwsh"})
+"""Shells with another grammar."""
+SHELLS = FOREIGN | {"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "ksh93", "posh"}
+SHELLS |= {"lksh", "yash", "pdksh", "oksh", "rksh", "rzsh", "hush"}
+_SHELL_OPTIONS = re.compile(r"[-+](?:[aefhilmnpsuvxBCEHPT]*c?[aefhilmnpsuvxBCEHPT]*[oO]?)")
+"""Bundles that all of them read alike; an ``o`` at the end takes the next word."""
+_SHELL_LONG = frozenset({"--login", "--norc", "--noprofile", "--posix", "--verbose", "--noediting"})
+LOADER = re.compile(r"ld[\w.-]*\.so[\w.-]*", re.ASCII)
+"""The dynamic linker runs the program that it is given."""
 
 ANY = frozenset(
     {
@@ -89,9 +98,28 @@ ANY = frozenset(
         *("strace", "ltrace", "gdb", "valgrind", "perf", "ssh", "systemd-run", "xvfb-run"),
         *("fakeroot", "firejail", "bwrap", "proot", "fd", "fdfind", "entr", "start-stop-daemon"),
         *("dbus-run-session", "caffeinate", "torsocks", "proxychains", "unbuffer", "expect"),
+        *("sg", "newgrp", "at", "batch", "eatmydata", "chronic", "choom", "uclampset", "rlwrap"),
+        *("systemd-inhibit", "cpulimit", "tmux", "screen", "run-parts", "dbus-launch"),
         *("setarch", "linux32", "linux64", "i386", "x86_64", "prlimit", "cgexec", "faketime"),
     }
 )
+
+
+FED = frozenset(
+    {"su", "runuser", "ssh", "sg", "newgrp", "at", "batch", "chroot", "unshare", "nsenter"}
+    | {
+        "script",
+        "parallel",
+        "screen",
+        "tmux",
+        "firejail",
+        "bwrap",
+        "proot",
+        "fakeroot",
+        "run-parts",
+    }
+)
+"""Those of ``ANY`` that run what they are fed where no command is named."""
 
 
 def after_options(wrapper: Wrapper, words: tuple[str, ...]) -> int | None:
@@ -122,6 +150,26 @@ def after_options(wrapper: Wrapper, words: tuple[str, ...]) -> int | None:
         else:
             break
     return at + wrapper.operands
+
+
+def shell_options(words: tuple[str, ...]) -> tuple[str, int] | None:
+    """A shell's short options, and where its operands begin; None where one is not known."""
+    letters, at = "", 1
+    while at < len(words) and words[at][:1] in ("-", "+"):
+        word = words[at]
+        at += 1
+        if word in ("-", "--"):
+            break
+        if word in _SHELL_LONG:
+            continue
+        if not _SHELL_OPTIONS.fullmatch(word) or (word[0] == "+" and set("cs") & set(word)):
+            return None
+        if word[-1] in "oO":
+            if not words[at : at + 1] or not words[at][:1].isalpha():
+                return None
+            at += 1
+        letters += word[1:]
+    return letters, at
 
 
 def _short_options(wrapper: Wrapper, letters: str) -> int | None:

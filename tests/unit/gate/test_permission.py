@@ -188,6 +188,165 @@ def test_what_cannot_be_read_safely_is_no_allowance(text: object) -> None:
     assert effect(STRICT, text) == "deny"
 
 
+HIDDEN = [
+    "bash -s a <<< 'rm -rf x'",
+    "echo rm -rf y | sh -s x",
+    "bash -oc posix 'rm -rf x'",
+    "sh -oc errexit 'rm -rf x'",
+    "bash -Oc extglob 'rm -rf x'",
+    "bash -oo posix errexit -c 'rm -rf x'",
+    "bash -rcfile y -c 'rm -rf x'",
+    "echo rm -rf x | bash",
+    "echo rm -rf x | env sh -e",
+    "env bash <<< 'rm -rf x'",
+    "bash /proc/self/fd/0 <<X\nrm -rf x\nX",
+    "bash //dev/stdin <<X\nrm -rf x\nX",
+    "echo rm -rf x | bash /dev/fd/0",
+    "echo rm -rf x | bash /./dev/stdin",
+    "cd /dev; echo rm -rf x | bash fd/0",
+    "cd /dev/fd; echo rm -rf x | bash 0",
+    "echo rm -rf x | source /dev/stdin",
+    ". /proc/self/fd/0 <<< 'rm -rf x'",
+    "echo rm -rf x | bash 3<<< ls",
+    "bash <<< ls </dev/fd/3 3<y",
+    "time ! rm -rf x",
+    "! time rm -rf x",
+    "time -p ! time ! rm -rf x",
+    "time { rm -rf x; }",
+    "hash -p /bin/rm foo; foo -rf x",
+    "alias x=rm\nx -rf y",
+    "enable -f ./x.so x",
+    "bind -x '\"a\":rm -rf x'",
+    "complete -C 'rm -rf x' y",
+    "compgen -C 'rm -rf x'",
+    "compgen -W '$(rm -rf x)'",
+    "mapfile -C 'rm -rf x #' -c 1 a < y",
+    "readarray -tC 'rm -rf x #' -c 1 a < y",
+    "BASH_CMDS[foo]=/bin/rm; foo -rf x",
+    "PS4='$(rm -rf x)' bash -xc ls",
+    "PS4='$(rm -rf x)'; set -x; ls",
+    "BASH_ENV=y bash -c ls",
+    "export BASH_ENV=/tmp/y",
+    "env BASH_ENV=y bash -c ls",
+    "env 'BASH_FUNC_ls%%=() { rm -rf x; }' bash -c ls",
+    "sudo BASH_ENV=y bash -c ls",
+    "ENV='$(rm -rf x)' sh -i -c ls",
+    "ENV=/tmp/y sh -i -c ls",
+    "PROMPT_COMMAND='rm -rf x' bash -i",
+    "readonly PS1='$(rm -rf x)'",
+    "x='$(rm -rf x)'; echo ${x@P}",
+    "read PS4 < y; set -x; ls",
+    'printf -v PS4 %s "$Y"; set -x; ls',
+    "echo ${x@P}",
+    'echo "${x@P}"',
+    "echo ${ rm -rf x; }",
+    "[ -v 'a[$(rm -rf x)]' ]",
+    "test -v 'a[$(rm -rf x)]'",
+    "test -v a\\[\\`rm\\ -rf\\ x\\`]",
+    "printf -v 'a[$(rm -rf x)]' y",
+    'printf -v "a[\\$(rm -rf x)]" y',
+    "printf -v $'a[\\x24(rm -rf x)]' y",
+    "let 'a[$(rm -rf x)]'",
+    "[[ 'a[$(rm -rf x)]' -eq 0 ]]",
+    "read 'a[$(rm -rf x)]' <<< y",
+    "read x <<< 'a[$(rm -rf x)]'; echo $((x))",
+    "declare 'a[$(rm -rf x)]=1'",
+    "declare -i y='a[$(rm -rf x)]'",
+    "unset 'a[$(rm -rf x)]'",
+    "y='a[$(rm -rf x)]'; echo $((y))",
+    "(( 1 + 'a[$(rm -rf x)]' ))",
+    '(( "a[\\$(rm -rf x)]" ))',
+    "echo $(( 'a[$(rm -rf x)]' ))",
+    "echo ${y:a[\\$(rm -rf x)]}",
+    "wait -n -p 'a[$(rm -rf x)]'",
+    "for y in 'a[$(rm -rf x)]'; do echo $((y)); done",
+    "/lib64/ld-linux-x86-64.so.2 /bin/rm -rf x",
+    "/lib/ld-musl-x86_64.so.1 --preload y /bin/rm -rf x",
+    "sg root -c 'rm -rf x'",
+    "sg root -c'rm -rf x'",
+    *(
+        f"{shell} -c 'rm -rf x'"
+        for shell in "lksh yash csh tcsh ksh ksh93 mksh posh fish".split()  # noqa: SIM905
+    ),
+    "fish -c 'and command rm -rf x'",
+    "fish -C 'rm -rf x' -c ls",
+    "eatmydata rm -rf x",
+    "chronic -v rm -rf x",
+    "choom -n 1 -- rm -rf x",
+    "uclampset -m 1 rm -rf x",
+    "systemd-inhibit --what=idle rm -rf x",
+    "cpulimit -l 50 -- rm -rf x",
+    "tmux new -d 'rm -rf x'",
+    "screen -dm rm -rf x",
+    "run-parts y",
+    "start-stop-daemon -S -x /bin/rm -- -rf x",
+    "script -qc'rm -rf x' /dev/null",
+    "script -q y <<< 'rm -rf x'",
+    "watch rm -rf x",
+    "parallel rm -rf ::: x",
+    "echo rm -rf x | parallel",
+    "echo rm -rf x | at now",
+    "echo rm -rf x | ssh host",
+    "echo rm -rf x | sudo -s",
+]
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_what_runs_in_a_hidden_way_is_never_simply_allowed(text: str) -> None:
+    assert effect(GUARD, text) != "allow"
+    everything = rules(DENY_RM, '{effect = "allow", tool = "bash", command = "*"}')
+    assert effect(everything, text) != "allow"
+
+
+def test_an_allow_rule_does_not_vouch_for_a_quoted_subscript() -> None:
+    one = rules('{effect = "allow", tool = "bash", command = "printf *"}')
+    assert effect(one, "printf -v 'a[$(id >&2)]' x") == "ask"
+    assert effect(one, "printf '%s: `%s`\\n' x y") == "allow"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pytest -q",
+        "git status && make test",
+        'grep -rn "foo(" src | head',
+        "bash script.sh",
+        "bash -x ./script.sh a b",
+        "bash -c 'ls'",
+        "bash -lc 'ls'",
+        "sh -ec 'ls; ls'",
+        "bash -euo pipefail -c 'ls | head'",
+        "bash --norc -c ls",
+        "bash <<'EOF'\nls\nEOF",
+        "printf '%s\\n' x",
+        "printf 'use `make`\\n'",
+        "test -f x",
+        "[ -d y ]",
+        '[ -n "$x" ] && [[ $y == z ]]',
+        "export FOO=1",
+        "export ENV=production",
+        "ENV=test make",
+        "for f in *; do echo $f; done",
+        'while read -r line; do echo "$line"; done < x',
+        "source .venv/bin/activate && pytest",
+        "source ./setup.sh $X 1",
+        "time make",
+        "set -e; ls",
+        "x=$(date); echo $x ${x:-1} ${#x}",
+        "echo $((1 + 2)); ((1 < 2))",
+        "ssh host ls",
+        "sudo -u bob ls",
+        "env A=1 ls",
+        "trap 'ls' EXIT",
+        "alias",
+        "ldd x",
+        "git commit -m 'say `x` and $(y)'",
+    ],
+)
+def test_ordinary_commands_stay_readable(text: str) -> None:
+    assert effect(GUARD, text) == "allow"
+
+
 @pytest.mark.parametrize(
     "text",
     [
