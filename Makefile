@@ -23,10 +23,12 @@ install: ## .venv/bin/hook-executor, with all extras, the cell, the images and a
 demo: install ## the main job: example hooks, all events, every backend that works here
 	@$(PYTHON) examples/demo.py $(ARGS)
 
-# Sandboxes wait more than they work: three files of tests at a time, also on two processors.
+# Sandboxes wait more than they work: three files of tests at a time, also on two processors, in
+# the order of their names: the longest do not come last.
 test: install ## all tests but the slow ones; ARGS="-k name" TESTS=tests/unit for less
 	@sh scripts/system.sh test
-	@$(PYTHON) -m pytest -m "not slow" -n 3 --dist loadfile $(ARGS) $(TESTS)
+	@$(PYTHON) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder \
+		$(ARGS) $(TESTS)
 
 lint: environment ## style, and which room may import which
 	@$(PYTHON) -m ruff check .
