@@ -15,7 +15,8 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MAX_SESSIONS = 100_000
@@ -59,8 +60,7 @@ class Sessions:
                 self._connection = None
 
     def _insert(self, key: bytes) -> bool:
-        connection = self._open()
-        with connection:
+        with self._writing() as connection:
             cursor = connection.execute(
                 "INSERT OR IGNORE INTO session (id, started) VALUES (?, ?)", (key, time.time())
             )
@@ -70,12 +70,22 @@ class Sessions:
                 connection.execute("DELETE FROM session WHERE number <= ?", (oldest,))
         return first
 
-    def _open(self) -> sqlite3.Connection:
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that is a writer from its beginning: it waits for others (a reader that
+        becomes a writer, and a change to WAL, are told "locked" without waiting)."""
         if self._connection is None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)
-            connection = sqlite3.connect(self._path, timeout=10, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
+            self._connection = sqlite3.connect(
+                self._path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
             connection.execute(_SCHEMA)
-            self._connection = connection
-        return self._connection
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
