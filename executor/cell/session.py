@@ -100,11 +100,6 @@ class Report:
     ended_at: float
 
     @property
-    def start_seconds(self) -> float:
-        """From the first frame until the hook's process existed (or the end)."""
-        return (self.ended_at if self.started_at is None else self.started_at) - self.began_at
-
-    @property
     def hook_seconds(self) -> float:
         """From S to the end, by our clock; ``exit.wall_seconds`` is the cell's own."""
         return 0.0 if self.started_at is None else self.ended_at - self.started_at
