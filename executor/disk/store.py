@@ -101,12 +101,22 @@ class Store:
                 os.fchmod(target.fileno(), 0o555 if executable else 0o444)
             name = f"{digest.hexdigest()}{'' if executable else '.plain'}"
             path = self._directory / name
-            if not self._intact(path, size):
-                os.replace(temporary, path)
+            self._settle(temporary, path, size)
         with contextlib.suppress(OSError):
             os.utime(path)
         status = os.stat(path)
         return Stored(str(path), digest.hexdigest(), status.st_dev, status.st_ino)
+
+    def _settle(self, temporary: str, path: Path, size: int) -> None:
+        """Give the copy its name, unless somebody was first: a run may already stand on that
+        inode, and a rename over it would take it away."""
+        if self._intact(path, size):
+            return
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            if not self._intact(path, size):
+                os.replace(temporary, path)
 
     @staticmethod
     def _intact(path: Path, size: int) -> bool:
