@@ -31,7 +31,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """ "docker" or "namespace", as it stands in reports."""
+        """How reports call it: docker or namespace."""
         ...
 
     async def run(self, job: Job) -> Outcome:
