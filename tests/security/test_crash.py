@@ -84,6 +84,9 @@ def test_the_host_sees_no_root_and_no_privilege(stage: Stage) -> None:
     finally:
         program.kill()
         program.communicate()
+    # What nobody was left to remove is for the next start.
+    program = stage.start(stage.request([stage.bash("exit 0")]))
+    assert program.communicate(timeout=60)[1] == b""
     assert seen
     for status in seen:
         ids = set(status["Uid"].split()) | set(status["Gid"].split())
